@@ -29,7 +29,7 @@ def options(placement: str, records: int | str = "auto") -> dict[str, Any]:
 
 
 def check(work: Any) -> dict[str, Any]:
-    """True if plain results repeat, and the findings by placement."""
+    """Check if plain results repeat, and compare those of both placements with them."""
     warnings.simplefilter("ignore")
     running.forget()
     plain = [running.results(work)]

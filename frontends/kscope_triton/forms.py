@@ -59,12 +59,12 @@ class Forms:
         return self._captures > 0
 
     def record(self, recording: bool) -> None:
-        """A session begins or ends: update the forms."""
+        """Begin or end a session."""
         self._recording = recording
         self._changed()
 
     def capture(self, begins: bool) -> None:
-        """The capture of a graph begins or ends: update the forms. Any thread may launch into it."""
+        """Begin or end the capture of a graph, into which any thread may launch."""
         self._captures = max(0, self._captures + (1 if begins else -1))
         self._changed()
 

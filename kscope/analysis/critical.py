@@ -225,7 +225,7 @@ class _Waits:
         return found
 
     def _barriers(self, trace: TraceData) -> None:
-        """The waits for barriers, from the barriers' phases."""
+        """Add the waits for barriers, with the phases of the barriers."""
         whole, edges = trace.whole, barrier_edges(trace)
         begin, took = whole.start_ns[edges.wait], np.nan_to_num(whole.dur_ns[edges.wait])
         own = np.isin(edges.wait, trace.kept)

@@ -41,10 +41,8 @@ class Bent:
 def fit(anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, reference: Int64, cycles: Float) -> Bent:
     """Curves through the anchors of slabs (s,).
 
-    All anchors of an SM in a launch, including those among records, bound when its clock had a value: a band
-    (anchors.py). A curve runs through the band's middle at some of them, its knots, straight in between. Where anchors
-    contradict a straight piece, one that does so most is a knot as well. So durations have the noise of single readings
-    only where the clock did change.
+    They run through the middle of the band (anchors.py) at some of the anchors, and bend only where anchors contradict a
+    straight piece; see docs/design/reliability.md.
 
     Args:
         anchors: of these slabs.

@@ -22,10 +22,8 @@ class Lines:
 def lines(anchors: Anchors, group: Int64, block: Int64, usual: Float, tick: int, within: tuple[float, float]) -> Lines:
     """The line of each slab's block, (s,).
 
-    Under load the clocks of a GPU change within microseconds, and those of its GPCs differ (an H200 in an attention
-    kernel: by 1 % between GPCs, by 1.5 % between waves of blocks), so no line fits all anchors of an SM. A block's line
-    runs through the middle of the SM's band (anchors.py) at the start of its first warp and at the end of its last one.
-    All warps of a block share the line, so their order in cycles is kept.
+    It runs through the middle of the SM's band (anchors.py) at the start of the block's first warp and at the end of its
+    last one. All warps of a block share it, so their order in cycles is kept.
 
     Args:
         anchors: anchors of the slabs.

@@ -83,15 +83,7 @@ def errors(
 ) -> tuple[Float, Float]:
     """The largest error of each slab's line.
 
-    Between two neighboring anchors of an SM the clock may run at any rate within limits. The true time of the cycles
-    between them then lies in a parallelogram: from the earlier anchor it rises no faster than the slowest clock's line
-    and no slower than the fastest clock's, and the same holds backward from the later anchor. At its other two corners
-    a line may have the largest error. Where a clock runs at its highest, the parallelogram is flat.
-
-    The highest clock holds on average between two anchors; for a moment a clock may be one step faster. How much it
-    then gains is bounded by the room between the two anchors: a larger gain would prove a faster clock. So of two
-    parallelograms the smaller one holds: of the clock that is always a step faster, and of the highest one, wider by
-    that gain.
+    docs/design/reliability.md derives them.
 
     Args:
         anchors, rows: anchors of s slabs, in rows of one SM in one launch.

@@ -16,9 +16,7 @@ _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")
 def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: Collection[str] = ()) -> frozenset[int]:
     """Statement indices of marks and returns that may directly follow a barrier on some path.
 
-    From sm_90 on, BAR.SYNC takes six cycles to stop the warp, and a clock read would be issued in the next cycle: it
-    would show when the warp arrived, not when it continued. On an H200 warps seemed 2,066 cycles apart after a barrier
-    where one had worked for 2,000. ptx.barrier_fence() prevents that.
+    docs/design/performance.md has the effect of a read without a fence.
 
     Directly means with nothing between them that the assembler keeps after barriers and before clock reads; it may move
     loads.

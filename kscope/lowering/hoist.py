@@ -47,10 +47,6 @@ def moves(
 ) -> Iterator[tuple[int, int, str]]:
     """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions that it follows.
 
-    A loop's counter costs nothing among arithmetic that waits for its own results; after a clock read at the loop's end
-    it does (9 cycles of a region around 64 FMAs). In a pipelined loop, the assembler computes the addresses of the next
-    tiles while it waits for the tensor cores; a clock read after the wait would put that arithmetic on the loop's
-    critical path.
 
     In a loop: the statements between the end of a region that ends in arithmetic and the jump, if they are a few
     statements of arithmetic, the block waits for nothing, and none of them depends on what the loop loads or computes

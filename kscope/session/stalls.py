@@ -38,7 +38,7 @@ class Stalls:
         self.options: dict[str, object] = {"stalls": None if period is None else True, "period": period}
 
     def begin(self, backend: Backend, epoch: int) -> None:
-        """A backend samples from now on. If it cannot, the session continues without samples. A new epoch
+        """Let a backend sample from now on. If it cannot, the session continues without samples. A new epoch
         starts over.
         """
         if self._period is None:

@@ -37,11 +37,8 @@ _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
 class Passes:
     """A device's stripes, and the slabs taken from them so far. Not thread-safe.
 
-    A pass uses none of the user's streams and launches no kernel: copies go through separate streams. It works on three
-    batches at a time, one in each place of the staging memory: the device fills one, the pass accounts for the slabs of
-    another, and threads write those of the third. The work on slabs is compiled and runs in threads
-    (kscope/native/threads.c) that never need the interpreter's lock, which a program that launches without pause holds
-    most of the time. While kernels run, one compiled call takes many batches (compiled_pass.py).
+    A pass uses none of the user's streams and launches no kernel; docs/design/pool.md has its stages. Threads
+    (kscope/native/threads.c) do the work on slabs without the interpreter's lock.
     """
 
     def __init__(self, device: Device) -> None:

@@ -22,10 +22,8 @@ class Rings:
         pool   | ring of SM 0 | page | ring of SM 1 | page | ... | reserve           |
                  each 2^k bytes, together about half           the largest 2^k that is left
 
-    Rings that lie a power of two apart would slow each other down in host memory: 132 SMs that write 280 million
-    records a second took 38 to 59 % longer with rings of 512 KiB to 4 MiB, and 0.2 % with a page between them (an
-    NVIDIA H200). No ring crosses a multiple of wire.SEGMENT_BYTES: one that would begins there instead, and the reserve
-    takes the larger part.
+    docs/design/pool.md has the reason for the pages. No ring crosses a multiple of wire.SEGMENT_BYTES: one that would
+    begins there instead, and the reserve takes the larger part.
 
     Attributes:
         stripes: number of rings.

@@ -88,8 +88,7 @@ def planned(
 ) -> Deferral:
     """Choose records of a pipeline that are stored elsewhere.
 
-    Where a loop waits for all products, the tensor cores idle from that wait to the next products. Records that end
-    there are stored in the next iteration, before its wait:
+    In a loop that waits for all products, a record is stored in the next iteration; docs/design/sass.md has the rules:
 
             HGMMA                                 the tensor cores begin
             store the waiting records, if any
@@ -98,10 +97,6 @@ def planned(
             clock                                 a record that waits
         @P0 BRA loop
             store the waiting records             where the loop ends
-
-    In other loops, products or copies are under way where an iteration ends, and records are stored there. The flag is
-    a register of the lane, 0 from the claim on. Records that wait together share one, set before the wait. That of a
-    single record is set at its mark, and keeps the operation's predicate if the loop overwrites it.
 
     Args:
         machine: the kernel.

@@ -83,7 +83,7 @@ class _Writer:
         self.lines += [(f"    {line}", modeled) for line in lines]
 
     def own(self, *lines: str) -> None:
-        """True if only the machine code's interpreter can run it."""
+        """Add lines that only the machine code's interpreter runs."""
         self.add(*lines, modeled=False)
 
     def label(self) -> str:

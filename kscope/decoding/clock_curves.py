@@ -41,8 +41,8 @@ class Bent:
 def fit(anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, reference: Int64, cycles: Float) -> Bent:
     """Curves through the anchors of slabs (s,).
 
-    They run through the middle of the band (anchors.py) at some of the anchors, and bend only where anchors contradict a
-    straight piece; see docs/design/reliability.md.
+    They run through the middle of the band (anchors.py) at some of the anchors, and bend only where anchors contradict
+    a straight piece; see docs/design/reliability.md.
 
     Args:
         anchors: of these slabs.

@@ -22,8 +22,8 @@ class Lines:
 def lines(anchors: Anchors, group: Int64, block: Int64, usual: Float, tick: int, within: tuple[float, float]) -> Lines:
     """The line of each slab's block, (s,).
 
-    It runs through the middle of the SM's band (anchors.py) at the start of the block's first warp and at the end of its
-    last one. All warps of a block share it, so their order in cycles is kept.
+    It runs through the middle of the SM's band (anchors.py) at the start of the block's first warp and at the end of
+    its last one. All warps of a block share it, so their order in cycles is kept.
 
     Args:
         anchors: anchors of the slabs.

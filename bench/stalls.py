@@ -6,7 +6,7 @@ Kernels: torch's matmul (cuBLAS, no marks); matmuls, attention and layer norm in
 in CuTe DSL if that is installed, with marks, of which those of one block record while costs are measured. A time is
 that of a CUDA graph of many launches, divided by their number, so that the host's launches do not count. Sessions with
 and without samples take turns, and begin and end outside of the timed part; a cost is the median over sessions of the
-sampled session's median beside the mean of its two neighbours' medians. The GPU changes its clock by more than sampling
+sampled session's median beside the mean of its two neighbors' medians. The GPU changes its clock by more than sampling
 costs, so cycles of the SMs are compared as well: small kernels at the graph's begin and end read their clocks. `before`
 has the times before this process used CUPTI.
 

@@ -32,7 +32,7 @@ import kscope  # noqa: E402
 
 KERNELS = ("matmul", "persistent", "attention", "layernorm", "softmax")
 WAYS = ("pool", "shm", "keeper")
-REPLAYS, LAUNCHES, DRAIN_S = 9, 40, 0.03
+REPLAYS, LAUNCHES, DRAIN_S = 9, 40, 0.12
 """Replays of a graph, its launches, and the pause behind a replay. With four launches, what the first stores into host
 memory take after a pause counts more than all others.
 """

@@ -33,8 +33,11 @@ def has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
-if not has_gpu():  # device tests multiply large matrices
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts faster in the many processes of the tests
+if not has_gpu():
+    # numpy starts faster in the many processes of the tests; device tests multiply large matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # CuTe reads it when the first test file imports it; without it, functions compiled for sm_90a get no engine
+    os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 disassembled.keep()
 

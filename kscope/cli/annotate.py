@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..analysis.samples import annotated as analysis
+from ..analysis.samples.named_lines import named
 from ..analysis.samples.stalls_text import reasons_text
 from ..report.annotate import page
 from ..util.terminal import cut, part_text, terminal_width, time_text
@@ -33,8 +34,8 @@ def annotate(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     if options.output is not None:
         outputs.apart("-o", options.output, options.capture)
-    capture, samples = sampled(options)
-    trace = capture.trace
+    capture, samples, marks = sampled(options)
+    trace, samples = capture.trace, named(samples, marks)
     with filters.computing(len(samples.rows), "lines"):
         found = analysis.annotate(trace, samples)
     if options.json:

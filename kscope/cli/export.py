@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError
-from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check
+from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check, sample_rows
 from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
+from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.text import is_number
 from .common import filters, outputs
@@ -100,7 +101,17 @@ def _export(options: argparse.Namespace, output: Path) -> int:
     caveat = info(trace).caveat
     text = f"{options.output}: {written:,}{of} records, {output.stat().st_size:,} bytes"
     print(f"{text}; {caveat}" if caveat else text, file=stream)
+    if stream is sys.stdout and (beside := _samples_of(trace, output)):
+        print(beside)
     return 0
+
+
+def _samples_of(trace: TraceData, output: Path) -> str:
+    """The file of the samples that was written beside a table; empty if none was."""
+    if not trace.samples or output.suffix not in sample_rows.FORMATS:
+        return ""
+    file = sample_rows.beside(output)
+    return f"{file}: {len(trace.samples):,} samples of stalls, {file.stat().st_size:,} bytes"
 
 
 def limit_of(text: str) -> int | str | None:

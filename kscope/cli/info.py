@@ -9,6 +9,7 @@ from ..tracedata.info import Info, info
 from ..tracedata.recorded import CLOCKS
 from ..util.terminal import cut, wrapped
 from ..util.terminal import terminal_width as columns
+from ..util.text import counted
 from .common import filters, json_output
 from .common.command_parser import Command
 
@@ -40,6 +41,7 @@ def show(options: argparse.Namespace) -> int:
 def _rows(found: Info) -> list[tuple[str, str]]:
     """The known facts as (name, text)."""
     gpus = [f"{one.name}{one.uuid and f', {one.uuid}'}" for one in found.gpus]
+    every = f"one per SM sub-partition and {found.stall_period:,} cycles"
     rows = [
         ("recorded by", found.source),
         *((f"device {one.device}", text) for one, text in zip(found.gpus, gpus, strict=True)),
@@ -59,5 +61,6 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("warps", f"{found.warps:,}"),
         ("lanes", f"{found.lanes:,}" if found.lanes else ""),
         ("records", f"{found.records:,}"),
+        ("stalls", f"{counted(found.stall_samples, 'sample')}, {every}" if found.stall_period else ""),
     ]
     return [(name, text) for name, text in rows if text]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..instrument.options import COMPILED
@@ -20,11 +21,14 @@ from ..session.job import Job
 from ..session.launcher import expanded
 from ..session.profile import profile
 from ..session.session import Session
-from ..session.states import SURVIVE_VARIABLE, disable, enable, recording, taken
+from ..session.states import SURVIVE_VARIABLE, disable, dry, enable, recording
 from .common import outputs, recording_flags
 from .common.command_parser import Command
 from .common.outputs import STRICT
 from .running import launched, program, supervised
+
+if TYPE_CHECKING:
+    from ..trace import Trace
 
 
 def add(command: Command) -> None:
@@ -56,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
         from ..merging.ranks import sketches  # loaded on first use
 
         sketches.empty()
+    if not launched.is_launcher(options.script, options.module):
+        program.take_output(options)
     if options.dry_run:
         return _dry(execute, options)
     if launched.is_launcher(options.script, options.module):
@@ -80,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     trace = session.trace
     if trace.problems or not options.quiet:
-        program.note(_report(program.saved(session, path), len(trace), len(trace.problems), _selective_flags(options)))
+        program.note(_report(program.saved(session, path), trace, _selective_flags(options)))
         for problem in trace.problems:
             program.note(problem.text)
     return STRICT if options.strict and trace.problems else 0
@@ -118,7 +124,7 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
         enable(**compiled)
         selection = recording().selection
         try:
-            with taken():
+            with dry():
                 raised = program.attempted(execute, options)
         finally:
             disable()
@@ -133,8 +139,15 @@ def _selective_flags(options: argparse.Namespace) -> str:
     return " ".join(f"--{name}" for name in flags if getattr(options, name) is not None)
 
 
-def _report(path: Path, records: int, problems: int, narrowed: str) -> str:
-    if not records:
-        return f"{path}: no records{narrowed and f'; {narrowed} may have excluded every kernel'}:"
-    more = f", {problems} problem{'s' * (problems > 1)}:" if problems else f"; kscope summary {path}"
-    return f"{path}: {records:,} records{more}"
+def _report(path: Path, trace: Trace, narrowed: str) -> str:
+    count, problems = len(trace.samples or ()), len(trace.problems)
+    records = f"{len(trace):,} records" if len(trace) else "no records"
+    if count and problems:
+        records += f", {count:,} samples (kscope stalls {path})"
+    elif count:
+        records += f", {count:,} samples"
+    if not len(trace):
+        return f"{path}: {records}{narrowed and f'; {narrowed} may have excluded every kernel'}:"
+    if problems:
+        return f"{path}: {records}, {problems} problem{'s' * (problems > 1)}:"
+    return f"{path}: {records}; kscope summary {path}" + f", kscope stalls {path}" * bool(count)

@@ -11,7 +11,7 @@ from ..instrument.options import OPTIONS
 from ..session.launcher import expanded
 from ..session.sample_session import sample as sampled
 from ..util.text import counted
-from .common import numbers, outputs
+from .common import outputs, recording_flags
 from .common.command_parser import Command
 from .common.outputs import STRICT
 from .running import launched, program
@@ -28,6 +28,8 @@ def add(command: Command) -> None:
     about = {option.name: option.metadata for option in OPTIONS}
     parser.add_argument("--period", metavar=about["period"]["metavar"], help=about["period"]["help"])
     parser.add_argument("--kernel", metavar="GLOB", action="append", help="kernels to keep, by name: 'attn_*'")
+    named = "keep these source lines as a region in the capture, in kernels without marks; may be repeated"
+    parser.add_argument("--mark", metavar=about["mark"]["metavar"], action="append", default=[], help=named)
     program.add(parser)
 
 
@@ -36,11 +38,12 @@ def sample(options: argparse.Namespace) -> int:
     execute = program.of(options)
     if launched.is_launcher(options.script, options.module):
         return program.launch(execute, options)
+    program.take_output(options)
     typed = program.output(options)
     path = Path(expanded(str(typed)))
     outputs.apart("-o", path, None if options.module else options.script)
-    period = None if options.period is None else numbers.period("--period", options.period)
-    session = sampled(typed, period=period, kernel=options.kernel)
+    period = None if options.period is None else recording_flags.period(options.period)
+    session = sampled(typed, period=period, kernel=options.kernel, mark=options.mark)
     if code := program.in_session(execute, session, path, options):
         return code
     capture = session.capture

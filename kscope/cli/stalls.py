@@ -10,7 +10,7 @@ from typing import Any
 
 from ..analysis.samples import stalls as analysis
 from ..analysis.samples import stalls_text
-from ..analysis.samples.named_lines import named
+from ..analysis.samples.named_lines import missed, named
 from ..analysis.samples.reasons import meaning, remedy
 from ..capture.samples import Samples
 from ..errors import UsageError
@@ -19,6 +19,8 @@ from ..instrument.selection.auto import Lines
 from ..util.text import nearest
 from .common import filters, json_output, outputs
 from .common.command_parser import Command
+
+_NAMED = "name these source lines as a region, in kernels without marks; may be repeated"
 
 
 def add(command: Command) -> None:
@@ -41,25 +43,30 @@ def add_capture(parser: argparse.ArgumentParser) -> None:
     filters.add_opening(parser)
 
 
-def add_mark(parser: argparse.ArgumentParser) -> None:
+def add_mark(parser: argparse.ArgumentParser, about: str = _NAMED) -> None:
     """Add --mark."""
-    about = "name these source lines as a region, in kernels without marks; may be repeated"
     parser.add_argument("--mark", metavar="NAME=FILE:FIRST-LAST", action="append", default=[], help=about)
 
 
-def sampled(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples]:
-    """A capture and its samples, of the kernels that --kernel names, with --mark's regions.
+def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filters.Undecoded, Samples, list[Lines]]:
+    """A capture, its samples, of the kernels that --kernel names, and the lines of --mark.
+
+    Args:
+        options: the command line.
+        needed: whether kernels without any sample are of no use.
 
     Raises:
-        UsageError: the capture has no samples, or no kernel has such a name.
+        UsageError: the capture has no samples, no kernel has such a name, or nothing was sampled at the lines.
     """
     capture = filters.undecoded(options.capture, options)
     samples = capture.samples
     if samples is None:
         raise UsageError(
             f"{options.capture}: no samples of stalls; record with kscope run --stalls SCRIPT, "
-            "kscope.profile(stalls=True), or kscope sample SCRIPT"
+            f"kscope.profile(stalls=True), or kscope sample SCRIPT{'' if needed else '; --code CUBIN needs none'}"
         )
+    if needed and not samples:
+        raise UsageError(f"{options.capture}: no stall was sampled; kscope info {options.capture} says why")
     if options.kernel:
         names = [function.name for function in samples.functions]
         for glob in options.kernel:
@@ -67,13 +74,16 @@ def sampled(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples]:
                 raise UsageError(f"--kernel {glob}: no sampled kernel has this name{nearest(glob, names)}")
         kept = (number for number, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in options.kernel))
         samples = samples.of(kept)
-    marks = [Lines.of(text) for text in getattr(options, "mark", ())]
-    return capture, named(samples, marks) if marks else samples
+    marks = [Lines.of(text) for text in options.mark]
+    for text in missed(samples, marks):
+        raise UsageError(f"--mark {text}")
+    return capture, samples, marks
 
 
 def stalls(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    capture, samples = sampled(options)
+    capture, samples, marks = sampled(options)
+    samples = named(samples, marks)
     if options.output is not None:
         outputs.apart("-o", options.output, options.capture)
         count = sample_rows.write(samples, options.output)

@@ -88,7 +88,8 @@ def export(
     edges: Iterable[GivenEdge] = (),
     **options: Any,
 ) -> int:
-    """Write a trace in the format of the path's suffix, atomically.
+    """Write a trace in the format of the path's suffix, atomically; samples of stalls beside a table's records, to
+    NAME.stalls.SUFFIX.
 
     Args:
         trace: the trace.
@@ -112,7 +113,8 @@ def export(
     """
     from ..util import progress as bars
     from ..util.gz import GzipWriter
-    from . import timeline as drawing  # needs the columns; the table above does not
+    from . import sample_rows  # these need the columns; the table above does not
+    from . import timeline as drawing
     from .view import VIEW_OPTIONS, view
 
     path = Path(path)
@@ -137,6 +139,8 @@ def export(
         data = drawing.timeline(trace, most, shown) if form.timeline else first(trace, most)
         with GzipWriter(raw) if path.name.endswith(GZIP) else nullcontext(raw) as file:
             write(data, file, step, **more)
+    if trace.samples and path.suffix in sample_rows.FORMATS:
+        sample_rows.write(trace.samples, sample_rows.beside(path))
     return count
 
 

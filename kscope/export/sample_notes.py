@@ -18,6 +18,8 @@ def notes(trace: TraceData) -> dict[int, dict[str, str | int]]:
         if function.kernel is None or trace.samples is None:
             continue
         rows = stalls(trace.samples.of([number])).rows
+        if not rows:
+            continue
         about = found.setdefault(function.kernel, {"samples of all launches": 0})
         about["samples of all launches"] = int(about["samples of all launches"]) + sum(row.samples for row in rows)
         for row in rows[:_MOST]:

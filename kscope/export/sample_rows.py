@@ -1,4 +1,4 @@
-"""Stall samples as a table with one row per instruction and reason: Parquet and CSV."""
+"""Stall samples as a table with one row per instruction and reason: Parquet, Arrow, Feather and CSV."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from ..util.atomic_files import replacing, writable
 from ..util.portable import clean
 from .csvrows import field
 
-FORMATS = (".parquet", ".csv")
+FORMATS = (".parquet", ".arrow", ".feather", ".csv")
 COLUMNS = ("kernel", "kernel_hash", "pc", "instruction", "region", "regions", "file", "line", "reason", "samples")
 """`regions`: those open at the instruction, outermost first, separated by /; `region` is the last."""
+
+
+def beside(path: Path) -> Path:
+    """The file of the samples of a trace that is written to a table: run.stalls.parquet of run.parquet."""
+    return path.with_suffix(f".stalls{path.suffix}")
 
 
 def columns(samples: Samples) -> dict[str, list[Any]]:
@@ -58,7 +63,7 @@ def write(samples: Samples, path: Path) -> int:
         lines += [b",".join(map(_cell, row)) for row in zip(*table.values(), strict=True)]
         data = b"\n".join([*lines, b""])
     else:
-        data = _parquet(table)
+        data = _arrow(table, path.suffix)
     with replacing(writable(path)) as file:
         file.write(data)
     return len(samples.rows)
@@ -68,7 +73,7 @@ def _cell(value: str | int | None) -> bytes:
     return b"" if value is None else field(value) if isinstance(value, str) else b"%d" % value
 
 
-def _parquet(table: dict[str, list[Any]]) -> bytes:
+def _arrow(table: dict[str, list[Any]], suffix: str) -> bytes:
     from .columnar import pyarrow  # loaded on first use
 
     arrow, buffer = pyarrow(), io.BytesIO()
@@ -77,5 +82,11 @@ def _parquet(table: dict[str, list[Any]]) -> bytes:
         [(name, arrow.string() if name in texts else arrow.uint64() if name == "samples" else arrow.int64())
          for name in COLUMNS]
     )  # fmt: skip
-    arrow.parquet.write_table(arrow.table(table, schema), buffer, compression="zstd")
+    rows = arrow.table(table, schema)
+    if suffix == ".parquet":
+        arrow.parquet.write_table(rows, buffer, compression="zstd")
+        return buffer.getvalue()
+    options = arrow.ipc.IpcWriteOptions(compression="lz4" if suffix == ".feather" else None)
+    with arrow.ipc.new_file(buffer, schema, options=options) as writer:
+        writer.write_table(rows)
     return buffer.getvalue()

@@ -112,12 +112,15 @@ COMPILED: tuple[str, ...] = tuple(option.name for option in OPTIONS if option.me
 """Names of the options for which kernels are compiled."""
 
 
+def fits(period: int) -> bool:
+    """True if the hardware can take a sample every `period` cycles."""
+    return LEAST_PERIOD <= period <= MOST_PERIOD and not period & (period - 1)
+
+
 def checked_period(period: object) -> int:
     """Check the number of cycles between hardware samples. Raises UsageError."""
-    fits = isinstance(period, int) and LEAST_PERIOD <= period <= MOST_PERIOD and not period & (period - 1)
-    if not fits or isinstance(period, bool):
+    if not isinstance(period, int) or isinstance(period, bool) or not fits(period):
         raise UsageError(f"period={period!r}: expected a power of two from {LEAST_PERIOD} to 2^31 cycles, such as 1024")
-    assert isinstance(period, int)
     return period
 
 

@@ -6,7 +6,7 @@ instruction that works counts 1 and one that only computes addresses or jumps co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -158,6 +158,11 @@ class WeighedCode:
     def inside(self, region: str) -> int:
         """The weight of the region, without those in nested ones."""
         return int(sum(self.weights[one] for one, stack in enumerate(self._stack) if stack[-1:] == (region,)))
+
+    def at_lines(self, covers: Callable[[str, int], bool]) -> int:
+        """The weight of the instructions that are from source lines, also inlined there."""
+        found = [any(covers(*place) for place in self.function.chain(one)) for one in range(len(self.function.at))]
+        return int(self.weights[found].sum())
 
     def empty(self, region: str) -> bool:
         """Whether the region has no instruction but its clock reads and moves; also none of nested regions."""

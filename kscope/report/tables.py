@@ -54,7 +54,7 @@ class Table:
 def tables(trace: TraceData, edges: Sequence[Edge] = ()) -> tuple[Table, ...]:
     """The tables of a trace, in the order of their tabs. edges: of the critical path."""
     known = (_roles(trace), _occupancy(trace), _gaps(trace), _path(trace, edges))
-    return known if trace.samples is None else (*known, _stalls(trace, trace.samples), _source(trace, trace.samples))
+    return (*known, _stalls(trace, trace.samples), _source(trace, trace.samples)) if trace.samples else known
 
 
 def _stalls(trace: TraceData, samples: Samples) -> Table:

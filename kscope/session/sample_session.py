@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..capture.capture import Capture
 from ..capture.model import Problem
 from ..errors import MissingError
 from ..instrument import registry
 from ..instrument.options import Options
+from ..instrument.selection.auto import Lines
 from . import capture_path
 from .claims import claim
 from .host_info import facts
@@ -19,6 +21,11 @@ from .session import Session
 
 class SampleSession(Session):
     """See sample()."""
+
+    def __init__(self, path: Path, options: Options, marks: tuple[Lines, ...]) -> None:
+        super().__init__(path, options, Finish.of(None, None), True)
+        self._marks = marks
+        self._named["mark"] = [str(one) for one in marks]
 
     def _begin(self) -> None:
         self._become_active()
@@ -33,6 +40,11 @@ class SampleSession(Session):
 
     def _collect(self, *, wait: bool) -> Capture:
         samples, problems = self._stalls.collected((), self._kernels, {})
+        if samples is not None and self._marks:
+            from ..analysis.samples.named_lines import missed, named  # loaded on first use
+
+            problems = (*problems, *(Problem("nothing", f"mark {text}") for text in missed(samples, self._marks)))
+            samples = named(samples, self._marks)
         if samples is None or not len(samples):
             missing = tuple(Problem("absent", f"nothing is sampled: {error}") for error in self._absent.values())
             problems = (*missing, *problems)
@@ -41,13 +53,17 @@ class SampleSession(Session):
         return Capture(self._epoch, (), (), options=options, problems=problems, host=host, samples=samples)
 
 
-def sample(path: str | os.PathLike[str], *, period: int | None = None, kernel: Sequence[str] | None = None) -> Session:
+def sample(
+    path: str | os.PathLike[str], *, period: int | None = None, kernel: Sequence[str] | None = None,
+    mark: Sequence[str] = (),
+) -> Session:  # fmt: skip
     """Sample every kernel that runs in the session, marked or not.
 
     Args:
         path: file for the capture, name.kscope.
         period: cycles between two samples of an SM sub-partition; None for the default.
         kernel: names, with * and ?, of the kernels to keep.
+        mark: lines of source that the capture has as regions, such as "load=attn.py:41-47".
 
     Returns:
         The session, a context manager.
@@ -56,6 +72,7 @@ def sample(path: str | os.PathLike[str], *, period: int | None = None, kernel: S
         UsageError: an option has an invalid value, or a path cannot be written.
     """
     options = Options(stalls=True, period=period, kernel=kernel)
+    marks = tuple(Lines.of(text) for text in mark)
     target = capture_path.check(path)
     claim((target,))
-    return SampleSession(target, options, Finish.of(None, None), True)
+    return SampleSession(target, options, marks)

@@ -11,6 +11,7 @@ from ..capture.model import KernelMeta, ModuleMeta, Problem
 from ..capture.samples import SampledFunction, Samples, joined
 from ..capture.wire import CTL_SYMBOL
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
+from ..instrument import images
 from ..instrument.backend import Backend
 from ..instrument.sampled import SampledCode
 from ..util.grouping import grouped
@@ -84,7 +85,11 @@ class Stalls:
         samples = collected(self._backends, modules, kernels)
         reported = [_unsampled(text) for backend in self._backends for text in backend.sampling_problems()]
         missed = () if samples is None else _missed(samples, modules, kernels, launches)
-        return samples, tuple(dict.fromkeys((*self._problems, *reported, *problems(samples), *missed)))
+        found = tuple(dict.fromkeys((*self._problems, *reported, *problems(samples), *missed)))
+        if code := _unsampled_code(samples, modules, kernels, launches):
+            base = Samples(self._period) if samples is None else samples
+            samples = replace(base, functions=(*base.functions, *code))
+        return samples, found
 
 
 def _unsampled(text: str) -> Problem:
@@ -149,6 +154,28 @@ def _missed(
                 why = "its samples may be among those without a name"
             text = f"kernel {kernel.name}: launched, but none of its stalls was sampled: {why}"
             yield Problem("unsampled", text, times, kernel=kernel.name)
+
+
+def _unsampled_code(
+    samples: Samples | None, modules: Sequence[ModuleMeta], kernels: Patterns, launches: Mapping[int, LaunchCount]
+) -> list[SampledFunction]:
+    """The machine code of kernels with marks that were launched and have no samples, for a crosscheck without them."""
+    sampled = set() if samples is None else {one.kernel for one in samples.functions}
+    launched = {number for number, count in launches.items() if count.direct + count.replayed} - sampled
+    known = (kernel for module in modules for kernel in module.kernels)
+    sought = {one.id for one in known if one.id in launched and kernels.match(one.name, one.id)}
+    if not sought:
+        return []
+    from ..machine_code import tools  # loaded on first use
+
+    found = list[tuple[bytes, list[SampledFunction]]]()
+    for cubin in images.kept():
+        own = [SampledFunction(symbol, number) for symbol, number in tools.builds_in(cubin).items() if number in sought]
+        if own:
+            found.append((cubin, own))
+            sought -= {one.kernel for one in own}
+    described = map_ahead(lambda one: _of_one_cubin(one[1], one[0], modules), found)
+    return [function for functions in described for function in functions]
 
 
 def _described(raw: SampledCode, modules: Sequence[ModuleMeta]) -> Samples:

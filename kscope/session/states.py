@@ -214,10 +214,14 @@ def refuse_nested(what: str) -> None:
     )
 
 
+class _DryRun:
+    """The active parts of a dry run."""
+
+
 @contextmanager
-def taken() -> Generator[None]:
-    """A context manager: enable(), disable() and profile() raise inside it."""
-    STATE.active, STATE.pid = object(), os.getpid()
+def dry() -> Generator[None]:
+    """A context manager: profile() raises inside it, and enable() does not replace the options."""
+    STATE.active, STATE.pid = _DryRun(), os.getpid()
     try:
         yield
     finally:
@@ -250,6 +254,10 @@ def enable(
     """
     options = Options.of(locals())
     with alone():
+        if isinstance(STATE.active, _DryRun):
+            options.recording(defaults(), Patterns.of(options.kernel).names)  # an error if a value is invalid
+            hook(STATE.prepared)
+            return
         refuse_nested("kscope.enable()")
         prepared = options.recording(defaults(), Patterns.of(options.kernel).names)
         try:
@@ -264,6 +272,7 @@ def enable(
 def disable() -> None:
     """Undo enable(): kernels compiled from now on are plain. Raises UsageError if a session is active."""
     with alone():
-        refuse_nested("kscope.disable()")
-        STATE.prepared = None
+        if not isinstance(STATE.active, _DryRun):
+            refuse_nested("kscope.disable()")
+            STATE.prepared = None
         hook(None)

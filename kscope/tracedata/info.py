@@ -43,6 +43,8 @@ class Info:
         lanes: recording lanes with AllThreads, else 0.
         blocks: blocks that recorded.
         grid_blocks: blocks of the launches' grids.
+        stall_samples: samples of stalls; 0 without.
+        stall_period: cycles between two of them; 0 of a session that did not sample.
     """
 
     source: str
@@ -64,6 +66,8 @@ class Info:
     records: int
     blocks: int
     grid_blocks: int
+    stall_samples: int = 0
+    stall_period: int = 0
 
     @property
     def partial(self) -> bool:
@@ -152,6 +156,8 @@ def info(trace: TraceData) -> Info:
         records=len(trace),
         blocks=count_distinct(warps.block_key),
         grid_blocks=sum(_blocks(trace, launch) for launch in launched.tolist()),
+        stall_samples=len(trace.samples or ()),
+        stall_period=trace.samples.period if trace.samples is not None else 0,
     )
 
 

@@ -69,11 +69,11 @@ def run(folder: Path, *argv: str, command: str = "run") -> subprocess.CompletedP
 def test_a_launcher_is_found_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "torchrun").write_text("launched = True")
+    (tmp_path / "bin" / "torchrun").write_text("raise SystemExit(7)")
     (tmp_path / "bin" / "torchrun").chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    found = program.script("torchrun")()
-    assert isinstance(found, dict) and found["launched"]
+    with pytest.raises(SystemExit, match="7"):
+        program.script("torchrun")()
     with pytest.raises(kscope.UsageError, match="deepspeed: no such file, and no such launcher on the PATH"):
         program.script("deepspeed")
 

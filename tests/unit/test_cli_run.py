@@ -18,6 +18,7 @@ import kscope_sim
 from kscope import cli
 from kscope.cli.running import script_threads
 from kscope.instrument import registry
+from kscope.session import states
 from kscope_sim.backend import SimBackend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +88,7 @@ def test_the_script_sees_its_own_arguments_name_and_path(folder: Path) -> None:
         folder / "sub",
         "import sys, beside, os",
         "print(__name__, sys.argv, os.path.basename(__file__), sys.modules['__main__'].__name__)",
+        "assert os.path.isabs(__file__) and launch.__code__.co_filename == __file__",
         "launch()",
     )
     done = _kscope("run", "-o", "x.kscope", "sub/script.py", "-o", "mine", "--records", "--", "-m", "x", cwd=folder)
@@ -123,14 +125,38 @@ def test_a_kscope_error_raised_by_the_script_keeps_its_traceback(folder: Path) -
     assert "TargetWarp(99): expected" in done.stderr
 
 
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-@pytest.mark.parametrize("own", ["kscope.enable()", "kscope.disable()", "with kscope.profile(): launch()"])
+@pytest.mark.parametrize(
+    ("own", "dry"),
+    [
+        ("kscope.enable()", ()),
+        ("kscope.disable()", ()),
+        ("with kscope.profile(): launch()", ()),
+        ("with kscope.profile(): launch()", ("--dry-run",)),
+    ],
+)
 def test_a_script_that_records_itself_is_refused(folder: Path, own: str, dry: tuple[str, ...]) -> None:
     _script(folder, own)
     done = _kscope("run", *dry, "script.py", cwd=folder)
     assert done.returncode == 1
     assert f"kscope.{'profile' if 'profile' in own else own[7:-2]}() inside a profile()" in done.stderr
     assert "run a script that calls profile() with python" in done.stderr
+
+
+def test_a_dry_run_of_a_script_that_prepares_its_kernels_keeps_its_options(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = "print(states.recording().selection.lines[:1], states.STATE.hooked is not None)"
+    _script(
+        folder, "from kscope.session import states", "kscope.enable(records=64)", state, "launch()",
+        "kscope.disable()", state, "kscope.enable()", state, "kscope.enable(records='many')",
+    )  # fmt: skip
+    assert cli.main(["run", "--dry-run", "--mark", "load=x.py:3", "script.py"]) == 1
+    captured = capsys.readouterr()
+    [prepared, plain, again] = captured.out.splitlines()[:3]
+    assert prepared == again == plain.replace("False", "True") and "load" in prepared and "False" in plain
+    assert captured.out.splitlines()[3].startswith("no kernel is listed: a dry run lists those that Triton")
+    assert "records='many'" in captured.err
+    assert states.STATE.active is states.STATE.prepared is states.STATE.hooked is None
 
 
 def test_a_failed_run_leaves_the_last_good_capture(folder: Path) -> None:
@@ -281,7 +307,7 @@ def test_a_forked_child_keeps_its_exit_code_and_output(
     )
     done = _kscope("run", "-q", *dry, "script.py", cwd=folder)
     assert done.returncode == 0
-    assert done.stdout.startswith(f"child {code}\n") and done.stdout.count("no kernel was compiled") == len(dry)
+    assert done.stdout.startswith(f"child {code}\n") and done.stdout.count("no kernel is listed") == len(dry)
     assert done.stderr.endswith(expected_text) and done.stderr.count("Traceback") == bool(expected_text)
     assert "kscope:" not in done.stderr
     assert [path.name for path in folder.glob("*.kscope")] == ["script.kscope"][: not dry]
@@ -293,6 +319,7 @@ def test_a_syntax_error_is_shown(folder: Path) -> None:
     done = _kscope("run", "bad.py", cwd=folder)
     assert done.returncode == 1
     assert "SyntaxError" in done.stderr
+    assert "kscope/" not in done.stderr
 
 
 def test_options_reach_the_session(folder: Path) -> None:

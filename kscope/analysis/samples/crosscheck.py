@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from ...capture.samples import Samples
-from ...machine_code.moved import WeighedCode, parts
+from ...capture.samples import SampledFunction, Samples
+from ...instrument.selection.auto import Lines
+from ...machine_code.moved import MOST_MOVED, PlacedRegion, Placement, WeighedCode, parts, placed
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names, of_kernels
 from ...util.arrays import Int64
@@ -23,7 +24,7 @@ from ..warp_regions import SPANS
 from .sampled_time import own_times
 from .stalls import all_warps
 
-Verdict = Literal["agrees", "moved", "empty", "partial", "perturbed", "unknown"]
+Verdict = Literal["agrees", "moved", "empty", "partial", "perturbed", "unknown", "lines", "pure"]
 
 AGREES = 0.01
 """Shares that differ by less agree, whatever the intervals."""
@@ -39,6 +40,10 @@ _LEAST_EACH = 10
 regions in which warps of an SM do different things have other shares.
 """
 _MOST_NAMED = 5
+_WORST: tuple[Placement, ...] = ("unknown", "empty", "pure", "moved")
+
+Clocks = dict[str, tuple[float, float]]
+"""Region -> its share by clocks, and the standard error."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,14 @@ class Crossed:
         verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "empty": no
             instruction is between its clock readings; "partial": the shares differ, and only some warps recorded,
             while all were sampled; "perturbed": the shares differ for another reason; "unknown": its clock readings
-            were not found, it has no samples, or the shares differ and each warp has too few samples.
+            were not found, it has no samples, or the shares differ and each warp has too few samples; "lines": the
+            samples are those at source lines that the reader names, wherever they are; "pure": there are no samples,
+            and the machine code has the region's instructions in it.
         foreign: instructions inside it that belong to other lines, most sampled first.
         missing: instructions of its lines that are outside.
-        moved_in: share of its samples at foreign instructions; NaN if its lines are unknown.
-        moved_out: share of its lines' samples at missing ones; NaN if its lines are unknown.
+        moved_in: share of its samples at foreign instructions; NaN if its lines are unknown. Without samples, of its
+            working instructions.
+        moved_out: share of its lines' samples at missing ones; likewise.
     """
 
     kernel: str
@@ -73,6 +81,12 @@ class Crossed:
     missing: tuple[str, ...] = ()
     moved_in: float = float("nan")
     moved_out: float = float("nan")
+
+    @property
+    def moved(self) -> tuple[bool, bool]:
+        """Whether much of what is inside is foreign, and much of its own is missing."""
+        most = MOVED if self.count else MOST_MOVED
+        return self.moved_in > most, self.moved_out > most
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,8 +103,9 @@ class Crosscheck(Shown):
 
     @property
     def agrees(self) -> bool:
-        """True if both measures agree in every region."""
-        return bool(self.rows) and all(row.verdict == "agrees" for row in self.rows)
+        """True if both measures agree in every region; without samples, if each region has its instructions."""
+        compared = [row.verdict in ("agrees", "pure") for row in self.rows if row.verdict != "lines"]
+        return bool(compared) and all(compared)
 
     @property
     def doubts(self) -> Iterator[str]:
@@ -100,46 +115,58 @@ class Crosscheck(Shown):
                 yield f"kernel {row.kernel}: region {row.region}: no instruction is between its clock readings"
             if row.verdict == "moved":
                 parts = (
-                    f"{row.moved_in:.0%} of its samples are at other lines' instructions" * (row.moved_in > MOVED),
-                    f"{row.moved_out:.0%} of its lines' samples are outside of it" * (row.moved_out > MOVED),
-                )
-                what = " and ".join(part for part in parts if part)
+                    f"{row.moved_in:.0%} of its samples are at other lines' instructions",
+                    f"{row.moved_out:.0%} of its lines' samples are outside of it",
+                ) if row.count else (
+                    f"{row.moved_in:.0%} of its working instructions are of other lines",
+                    f"{row.moved_out:.0%} of its lines' working instructions are outside of it",
+                )  # fmt: skip
+                what = " and ".join(part for part, shown in zip(parts, row.moved, strict=True) if shown)
                 yield f"kernel {row.kernel}: region {row.region}: {what}; kscope crosscheck names them"
 
 
-def crosscheck(trace: TraceData, samples: Samples) -> Crosscheck:
-    """Compare clocks with samples, for each kernel that has both.
+def crosscheck(trace: TraceData, samples: Samples, lines: Sequence[Lines] = ()) -> Crosscheck:
+    """Compare clocks with samples, for each kernel that has both; those without samples are judged by their code.
 
     Args:
         trace: the recording.
         samples: of the same capture.
+        lines: source lines to show beside the regions; one with a region's name is beside that region's clocks.
     """
     spans = np.flatnonzero(trace.is_span)
     seen, every = own_times(trace, spans), all_warps(trace)
     warps = np.bincount(trace.warps.kernel[trace.warps.lane == trace.warps.lane.min(initial=255)]) if every else None
     names = sorted({region.name for region in trace.regions if region.kind in SPANS})
 
-    def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
-        clocks = _clocks(trace, spans, seen, index, names)
-        return _kernel(name, clocks, samples, known, 0 if warps is None else int(warps[index]))
+    def clocks(index: int, known: list[int]) -> Clocks:
+        return _clocks(trace, spans, seen, index, names)
 
-    return _each(trace, samples, rows)
+    return _each(trace, samples, clocks, None if warps is None else warps.tolist(), lines)
 
 
 def doubts(trace: TraceData, samples: Samples) -> Iterator[str]:
     """Same as Crosscheck.doubts(), which need no clocks."""
 
-    def rows(name: str, index: int, known: list[int]) -> list[Crossed]:
+    def clocks(index: int, known: list[int]) -> Clocks:
         unknown = float("nan"), float("nan")
-        regions = {one.name: unknown for number in known for one in samples.functions[number].regions}
-        return _kernel(name, regions, samples, known, 0)
+        return {one.name: unknown for number in known for one in samples.functions[number].regions}
 
-    return _each(trace, samples, rows).doubts
+    return _each(trace, samples, clocks, None, ()).doubts
 
 
-def _each(trace: TraceData, samples: Samples, compared: Callable[[str, int, list[int]], list[Crossed]]) -> Crosscheck:
-    """The rows of all kernels; compared() takes a kernel's name, its index, and its functions with code."""
+def _each(
+    trace: TraceData, samples: Samples, clocks: Callable[[int, list[int]], Clocks], warps: list[int] | None,
+    lines: Sequence[Lines],
+) -> Crosscheck:  # fmt: skip
+    """The rows of all kernels.
+
+    Args:
+        trace, samples, lines: as of crosscheck().
+        clocks: of a kernel, by its index and its functions with code.
+        warps: by kernel; None if only some recorded.
+    """
     rows, problems = list[Crossed](), list[str]()
+    sampled = set(samples.rows["function"].tolist())
     by_id = grouped((one.kernel, number) for number, one in enumerate(samples.functions))
     for index, (name, number) in enumerate(zip(kernel_names(trace), of_kernels(trace), strict=True)):
         own = by_id.get(number, [])
@@ -148,13 +175,36 @@ def _each(trace: TraceData, samples: Samples, compared: Callable[[str, int, list
             why = samples.functions[own[0]].why_unknown if own else "it has no samples"
             problems.append(f"kernel {name}: {why}")
             continue
-        rows += compared(name, index, known)
+        found = clocks(index, known)
+        if sampled.isdisjoint(known):
+            problems.append(f"kernel {name}: it has no samples; its regions are judged by the machine code alone")
+            rows += _by_code(name, found, [samples.functions[one] for one in known])
+            continue
+        rows += _kernel(name, found, samples, known, 0 if warps is None else warps[index])
+        rows += _lines(name, found, samples, known, lines)
     return Crosscheck(tuple(rows), tuple(problems))
 
 
-def _clocks(
-    trace: TraceData, spans: Int64, own: Int64, kernel: int, names: list[str]
-) -> dict[str, tuple[float, float]]:
+def _by_code(name: str, clocks: Clocks, functions: Iterable[SampledFunction]) -> list[Crossed]:
+    """The rows of a kernel without samples: of each region, what is worst in its builds, unless only some are empty."""
+    found = dict[str, PlacedRegion]()
+    for one in (one for function in functions for one in placed(function)):
+        if one.region not in found or _WORST.index(one.verdict) > _WORST.index(found[one.region].verdict):
+            found[one.region] = one
+    nan = float("nan")
+    lost = PlacedRegion("", 0, (), (), nan, nan, "unknown")
+    order = sorted(
+        dict.fromkeys((*clocks, *found)), key=lambda region: -np.nan_to_num(clocks.get(region, (nan, nan))[0])
+    )
+    rows = [(region, clocks.get(region, (nan, nan))[0], found.get(region, lost)) for region in order]
+    return [
+        Crossed(name, region, share, nan, nan, 0, one.verdict, one.foreign[:_MOST_NAMED], one.missing[:_MOST_NAMED],
+                one.moved_in, one.moved_out)
+        for region, share, one in rows
+    ]  # fmt: skip
+
+
+def _clocks(trace: TraceData, spans: Int64, own: Int64, kernel: int, names: list[str]) -> Clocks:
     """By region: share of the time in regions as samples see it, and its standard error over groups of warps."""
     mine = trace.kernel[spans] == kernel
     number = {name: at for at, name in enumerate(names)}
@@ -176,9 +226,7 @@ def _clocks(
     return {one: (float(share[at]), float(error[at])) for at, one in enumerate(names) if present[at]}
 
 
-def _kernel(
-    name: str, clocks: dict[str, tuple[float, float]], samples: Samples, members: list[int], warps: int
-) -> list[Crossed]:
+def _kernel(name: str, clocks: Clocks, samples: Samples, members: list[int], warps: int) -> list[Crossed]:
     """The rows of a kernel. warps: their number in all launches; 0 if only some recorded."""
     code = [_sampled(samples, one) for one in members]
     inside = {region: sum(one.inside(region) for one in code) for region in clocks}
@@ -197,6 +245,19 @@ def _kernel(
             _named(foreign), _named(missing), moved_in, moved_out,
         ))  # fmt: skip
     return rows
+
+
+def _lines(
+    name: str, clocks: Clocks, samples: Samples, members: list[int], lines: Sequence[Lines]
+) -> Iterator[Crossed]:
+    """The rows of source lines: the shares of their samples, beside those in regions."""
+    code = [_sampled(samples, one) for one in members]
+    total = sum(one.inside(region) for region in clocks for one in code)
+    for named in lines:
+        count = sum(one.at_lines(named.covers) for one in code)
+        share = count / total if total else float("nan")
+        clock, _ = clocks.get(named.name, (float("nan"), 0.0))
+        yield Crossed(name, named.name, clock, share, float("nan"), count, "lines")
 
 
 def _verdict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...util.terminal import cut, grid, part_text, terminal_width, wrapped
-from .crosscheck import MOVED, Crosscheck, Crossed
+from .crosscheck import Crosscheck, Crossed
 
 _MEANING = {
     "moved": "instructions of other source lines are inside the region, or its own are outside",
@@ -14,6 +14,8 @@ _MEANING = {
     "perturbed": "the shares differ, and no moved instruction explains it: the marks change what they measure",
     "unknown": "the clock readings were not found in the code, nothing was sampled, or the shares differ and each warp "
     "has few samples: pass a shorter period",
+    "pure": "the machine code has the region's instructions in it, and few others; there are no samples to compare",
+    "lines": "the samples at the lines of --mark, wherever the compiler has put them; they are not compared",
 }
 
 
@@ -50,11 +52,14 @@ def _moved(row: Crossed, width: int) -> list[str]:
     if row.verdict != "moved":
         return []
     lines = []
-    if row.moved_in > MOVED:
-        lines.append(f"  {row.region}: {row.moved_in:.0%} of its samples are at instructions of other lines:")
+    inside, outside = row.moved
+    if inside:
+        what = "samples are at instructions" if row.count else "working instructions are"
+        lines.append(f"  {row.region}: {row.moved_in:.0%} of its {what} of other lines:")
         lines += [f"    {one}" for one in row.foreign]
-    if row.moved_out > MOVED:
-        lines.append(f"  {row.region}: {row.moved_out:.0%} of the samples at its lines are outside of it:")
+    if outside:
+        what = "the samples at its lines" if row.count else "its lines' working instructions"
+        lines.append(f"  {row.region}: {row.moved_out:.0%} of {what} are outside of it:")
         lines += [f"    {one}" for one in row.missing]
     return [cut(line, width) for line in lines]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...capture.samples import CodeRegion, SampledFunction, Samples
-from ...errors import UsageError
 from ...instrument.selection.auto import Lines
 
 
@@ -16,18 +15,18 @@ def named(samples: Samples, lines: Sequence[Lines]) -> Samples:
     Args:
         samples: of a capture.
         lines: the ranges.
-
-    Raises:
-        UsageError: no sampled instruction is from a range's lines.
     """
     order = sorted(lines, key=lambda one: one.first - one.last)
-    found = replace(samples, functions=tuple(_named(function, order) for function in samples.functions))
+    return replace(samples, functions=tuple(_named(function, order) for function in samples.functions))
+
+
+def missed(samples: Samples, lines: Iterable[Lines]) -> Iterator[str]:
+    """A sentence for each range that no sampled instruction is from."""
     for one in lines:
         if not any(one.covers(*place) for f in samples.functions for chain in f.places for place in chain):
             files = sorted({file for f in samples.functions for chain in f.places for file, _ in chain})
-            known = f"those sampled are {', '.join(files[:5])}" if files else "no source lines are known"
-            raise UsageError(f"{one}: no sampled instruction is from these lines; {known}")
-    return found
+            known = f"those sampled are of {', '.join(files[:5])}" if files else "no source lines are known"
+            yield f"{one}: no sampled instruction is from these lines; {known}"
 
 
 def _named(function: SampledFunction, lines: Sequence[Lines]) -> SampledFunction:

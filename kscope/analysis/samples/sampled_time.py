@@ -27,7 +27,7 @@ def own_times(trace: TraceData, spans: Int64) -> Int64:
     track, start = trace.track[spans], trace.start_ticks[spans]
     took = trace.dur_cycles[spans]
     seen = took
-    if all_warps(trace) and trace.recorded.clock == "gpu":
+    if len(spans) and all_warps(trace) and trace.recorded.clock == "gpu":
         seen = _weighed(trace, track, start, start + took)
     held, _ = children_weight(start, start + took, track, seen)
     return seen - held

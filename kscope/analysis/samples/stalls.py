@@ -26,6 +26,23 @@ PARTIAL = ("lane0-warp0", "warps:")
 NO_REGION = "(no region)"
 UNKNOWN = "(code unknown)"
 NO_LINE = "(no line)"
+_TOP = 3
+"""Instructions of a region that its row names."""
+
+
+@dataclass(frozen=True)
+class TopInstruction:
+    """An instruction of a region with many samples.
+
+    Attributes:
+        name: its offset and text.
+        where: its source line; empty if it is unknown.
+        samples: how many.
+    """
+
+    name: str
+    where: str
+    samples: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,12 @@ class StallRow:
     reasons: dict[str, int]
     executions: int = 0
     between_reads: int = -1
+    instructions: tuple[TopInstruction, ...] = ()
+
+    @property
+    def stalled(self) -> float:
+        """Share of its samples in which the warp did not issue an instruction."""
+        return 1 - self.issued
 
     @property
     def per_execution(self) -> float:
@@ -84,18 +107,19 @@ class Stalls(Shown):
     unknown: tuple[str, ...]
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """One dict per row, with the fields of StallRow and `per_execution`."""
-        return [asdict(row) | {"per_execution": row.per_execution} for row in self.rows]
+        """One dict per row, with the fields of StallRow, `stalled` and `per_execution`."""
+        return [asdict(row) | {"stalled": row.stalled, "per_execution": row.per_execution} for row in self.rows]
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row per row; `reasons` are columns of samples, named after the reasons.
+        """A pandas.DataFrame with a row per row, without `instructions`; `reasons` are columns of samples, named after
+        the reasons.
 
         Raises:
             MissingError: pandas is not installed.
         """
         pandas = import_pandas("Stalls.to_pandas()")
         rows = [{**row, **row.pop("reasons")} for row in self.to_dicts()]
-        frame = pandas.DataFrame(rows)
+        frame = pandas.DataFrame(rows).drop(columns="instructions", errors="ignore")
         names = list(dict.fromkeys(name for row in self.rows for name in row.reasons))
         frame[names] = frame[names].fillna(0).astype("int64")
         return frame
@@ -164,11 +188,24 @@ def _rows(
         counts[names[place]][samples.reasons[reason]] += count
     whole = total if by == "kernel" else int(own["count"].sum())
     between = _between(function, instruction, own) if by == "region" and function.ranged else None
+    top = _top(function, instruction, own) if by == "region" else {}
     return [
         _row(function, name, where, found, whole, executions.get((function.kernel or 0, name), 0),
-             -1 if between is None else between.get(name, 0))
+             -1 if between is None else between.get(name, 0), top.get(name, ()))
         for (name, where), found in counts.items()
     ]  # fmt: skip
+
+
+def _top(function: SampledFunction, instruction: np.ndarray, own: np.ndarray) -> dict[str, tuple[TopInstruction, ...]]:
+    """By innermost region: its most sampled instructions."""
+    counts = np.bincount(instruction[instruction >= 0], own["count"][instruction >= 0], len(function.at))
+    found = defaultdict[str, list[TopInstruction]](list)
+    for one in np.argsort(-counts, kind="stable")[: int(np.count_nonzero(counts))].tolist():
+        region = found[innermost(function, one)]
+        if len(region) < _TOP:
+            name = f"{function.at[one]:#06x} {function.text[one]}"
+            region.append(TopInstruction(name, shown_place(user_place(function, one)), int(counts[one])))
+    return {name: tuple(region) for name, region in found.items()}
 
 
 def _between(function: SampledFunction, instruction: np.ndarray, own: np.ndarray) -> dict[str, int]:
@@ -180,13 +217,14 @@ def _between(function: SampledFunction, instruction: np.ndarray, own: np.ndarray
 
 
 def _row(
-    function: SampledFunction, name: str, where: str, found: dict[str, int], whole: int, executions: int, between: int
-) -> StallRow:
+    function: SampledFunction, name: str, where: str, found: dict[str, int], whole: int, executions: int, between: int,
+    top: tuple[TopInstruction, ...],
+) -> StallRow:  # fmt: skip
     count = sum(found.values())
     waits = sorted(((reason, own) for reason, own in found.items() if reason != ISSUED), key=lambda one: -one[1])
     return StallRow(
         function.name, name, where, count, count / whole if whole else float("nan"),
-        found.get(ISSUED, 0) / count if count else float("nan"), dict(waits), executions, between,
+        found.get(ISSUED, 0) / count if count else float("nan"), dict(waits), executions, between, top,
     )  # fmt: skip
 
 

@@ -68,6 +68,7 @@ def _table(by: str, rows: list[StallRow], width: int) -> list[str]:
         "between reads": [f"{row.between_reads:,}" if row.between_reads >= 0 else "-" for row in rows],
         "per execution": [f"{row.per_execution:.3g}" if row.executions else "-" for row in rows],
         "issued": [part_text(row.issued) for row in rows],
+        "stalled": [part_text(row.stalled) for row in rows],
         "where": [row.where for row in rows],
         "waits for": [reasons_text(row) for row in rows],
     }
@@ -77,7 +78,16 @@ def _table(by: str, rows: list[StallRow], width: int) -> list[str]:
         del columns["between reads"]
     if not any(row.where for row in rows):
         del columns["where"]
-    return grid(by, [row.name for row in rows], columns, width, ("per execution", "issued", "where"))
+    head, *lines = grid(by, [row.name for row in rows], columns, width, ("per execution", "issued", "stalled", "where"))
+    return [head, *(one for row, line in zip(rows, lines, strict=True) for one in (line, *_instructions(row, width)))]
+
+
+def _instructions(row: StallRow, width: int) -> list[str]:
+    """The region's most sampled instructions, each with its share of the region's samples."""
+    return [
+        cut(f"    {part_text(one.samples / row.samples):>6}  {one.name}{one.where and f' ({one.where})'}", width)
+        for one in row.instructions
+    ]
 
 
 def _main(rows: Iterable[StallRow]) -> list[str]:

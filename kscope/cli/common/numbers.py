@@ -14,14 +14,6 @@ MOST_MEMBERS = 1 << 20
 """Most numbers in a list such as 0,4-7; they are counted before the list is made."""
 
 
-def period(flag: str, text: str) -> int:
-    """2^10 or 1024 as cycles. Raises UsageError naming the flag."""
-    base, power, exponent = text.partition("^")
-    if not is_number(base) or (power and not (base == "2" and is_number(exponent) and int(exponent) < 64)):
-        raise UsageError(f"{flag} {text}: expected a power of two, such as 2^10 or 1024")
-    return 1 << int(exponent) if power else int(base)
-
-
 def port(text: str) -> int:
     """For argparse: the number of a port."""
     if not is_number(text) or int(text) > 65535:

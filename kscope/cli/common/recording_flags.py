@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import UsageError
-from ...instrument.options import OPTIONS
+from ...instrument.options import LEAST_PERIOD, MOST_PERIOD, OPTIONS, fits
 from ...instrument.selection.auto import DEFAULT, KINDS
 from ...marks.strategies import parse_strategy
-from .numbers import number, numbers, period, size
+from ...util.text import is_number
+from .numbers import number, numbers, size
 
 _REPEATED = ("block", "warp", "sm", "kernel", "mark")
 LEAST_POOL = 16 << 10
@@ -50,13 +51,26 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     """The given flags as arguments of kscope.profile().
 
     Raises:
-        UsageError: the text of a flag cannot be parsed.
+        UsageError: the text of a flag cannot be parsed, or it needs another one.
     """
+    if options.period is not None and not options.stalls:
+        raise UsageError(f"--period {options.period}: needs --stalls")
     names = [option.name for option in OPTIONS if option.name != "auto"]
     typed = {name: getattr(options, name) for name in (*names, "export") if getattr(options, name) is not None}
     if options.auto or options.kinds is not None:
         typed["auto"] = True if options.kinds is None else options.kinds
     return {name: _READ[name](value) if name in _READ else value for name, value in typed.items()}
+
+
+def period(text: str) -> int:
+    """The cycles of --period 2^10 or 1024. Raises UsageError."""
+    base, power, exponent = text.partition("^")
+    known = is_number(base) and (not power or (base == "2" and is_number(exponent) and int(exponent) < 64))
+    found = (1 << int(exponent) if power else int(base)) if known else 0
+    if not fits(found):
+        most = f"2^{LEAST_PERIOD.bit_length() - 1} to 2^{MOST_PERIOD.bit_length() - 1}"
+        raise UsageError(f"--period {text}: expected a power of two from {most} cycles, such as 2^10 or 1024")
+    return found
 
 
 def _pool(text: str) -> int:
@@ -72,6 +86,6 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "warp": lambda texts: numbers("--warp", texts),
     "sm": lambda texts: numbers("--sm", texts),
     "pool": _pool,
-    "period": lambda text: period("--period", text),
+    "period": period,
 }
 """Parsers of options; those not listed are passed as text."""

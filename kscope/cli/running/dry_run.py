@@ -17,6 +17,11 @@ from ...instrument.selection.catalog import KernelSites
 from ...util.terminal import cut, grid, terminal_width, wrapped
 from ...util.text import counted
 
+_NONE = (
+    "no kernel is listed: a dry run lists those that Triton, CuTe DSL, CuPy, Numba and NVRTC compile; those of the "
+    "simulator and of nvcc have the marks of their source, which kscope run records"
+)
+
 
 def show(kernels: Sequence[KernelSites], selection: Selection) -> str:
     """The compiled kernels as text for a terminal; kernels with the same sites are shown once."""
@@ -24,7 +29,7 @@ def show(kernels: Sequence[KernelSites], selection: Selection) -> str:
     for kernel, times in _once(kernels):
         lines += ["", *_kernel(cost(kernel), times)] if lines else _kernel(cost(kernel), times)
     if not kernels:
-        return "no kernel was compiled in a language that kscope can mark without annotations"
+        return "\n".join(wrapped(_NONE, terminal_width()))
     named = {site.region for kernel in kernels for site in kernel.sites}
     for missing in (one for one in selection.lines if one.name not in named):
         lines += ["", f"region {missing}: no kernel has an operation at these lines"]

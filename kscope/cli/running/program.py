@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import pkgutil
 import re
 import runpy
 import shutil
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 from ...errors import UsageError
 from ...session import capture_path
@@ -23,14 +26,15 @@ from ..common.outputs import STRICT
 from . import launched, script_threads
 from .launched import is_launcher
 
+_OUTPUT = ("-o", "--output")
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
 
 
 def add_output(parser: argparse.ArgumentParser, what: str) -> None:
     """Add -o, -q and --strict to a command that records `what`."""
-    about = f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
-    parser.add_argument("-o", "--output", metavar="FILE", help=about)
+    about = f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here); also behind SCRIPT"
+    parser.add_argument(*_OUTPUT, metavar="FILE", help=about)
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")
 
@@ -40,6 +44,26 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
+
+
+def take_output(options: argparse.Namespace) -> None:
+    """Take `-o FILE.kscope` from behind the script, where it is easily typed, if the command has no other output.
+
+    Behind -- it is the script's own.
+    """
+    if options.output is not None or "--" in options.typed[: len(options.typed) - len(options.args)]:
+        return
+    args: list[str] = options.args
+    for at, word in enumerate(args):
+        if word == "--":
+            return
+        flag, joined, value = word.partition("=")
+        length = 1 if joined else 2
+        if flag in (("--output",) if joined else _OUTPUT):
+            value = value if joined else "".join(args[at + 1 : at + 2])
+            if value.endswith(capture_path.SUFFIX):
+                options.output, options.args = value, args[:at] + args[at + length :]
+                return
 
 
 def of(options: argparse.Namespace) -> Callable[[], object]:
@@ -117,7 +141,23 @@ def script(name: str) -> Callable[[], object]:
         raise UsageError(f"{name}: no such file{_instead_of(path)}")
     if path.is_dir() and not (path / "__main__.py").exists():
         raise UsageError(f"{name}: a folder without a __main__.py cannot be run")
-    return lambda: runpy.run_path(str(path), run_name="__main__")
+    return partial(_run, path.absolute())
+
+
+def _run(path: Path) -> None:
+    """Run a file as __main__. runpy.run_path() would replace sys.argv[0], which is the name as typed."""
+    if path.suffix == ".pyc" or pkgutil.get_importer(str(path)) is not None:  # a folder, or a zip file
+        runpy.run_path(str(path), run_name="__main__")
+        return
+    loader = SourceFileLoader("__main__", str(path))
+    code = compile(loader.get_data(str(path)), str(path), "exec", dont_inherit=True)
+    module, before = ModuleType("__main__"), sys.modules["__main__"]
+    vars(module).update(__file__=str(path), __loader__=loader, __cached__=None)
+    sys.modules["__main__"] = module
+    try:
+        exec(code, vars(module))
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _instead_of(path: Path) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import kscope
 import kscope_sim
 from kscope.capture.capture import Capture
+from kscope.capture.samples import SampledFunction, Samples
 from kscope_sim.warp import Warp
 
 FILE = __file__
@@ -41,3 +43,21 @@ def recorded(*, period: int = 64, turns: int = 20, **options: object) -> Capture
     with kscope.profile(stalls=True, period=period, **options) as prof:  # type: ignore[arg-type]  # passed on
         kscope_sim.launch(three, 8, 64, (turns,))
     return prof.capture
+
+
+def samples(capture: Capture) -> Samples:
+    """Its samples."""
+    assert capture.samples is not None
+    return capture.samples
+
+
+def function(capture: Capture) -> SampledFunction:
+    """Its only sampled function."""
+    return samples(capture).functions[0]
+
+
+def changed(capture: Capture, **fields: object) -> Capture:
+    """The capture with another function."""
+    assert capture.samples is not None
+    [function] = capture.samples.functions
+    return replace(capture, samples=replace(capture.samples, functions=(replace(function, **fields),)))  # type: ignore[arg-type]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import synth
 from nvcc import compiled, needs_nvcc
 
-from kscope.capture import sample_section
+from kscope.capture import metadata, sample_section
+from kscope.capture.capture_data import LaunchCount
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.capture.samples import NO_PLACE, ROW, SampledFunction, Samples
+from kscope.cli import main
 from kscope.errors import FormatError, MissingError
+from kscope.instrument import images
 from kscope.instrument.backend import Backend
 from kscope.instrument.sampled import SampledCode
 from kscope.machine_code import code_map, sass, source_lines, tools
@@ -21,7 +26,7 @@ from kscope.machine_code.open_regions import open_regions
 from kscope.machine_code.sass import Site
 from kscope.machine_code.source_lines import live_registers
 from kscope.session.kernel_filter import Patterns
-from kscope.session.stalls import collected, problems
+from kscope.session.stalls import Stalls, collected, problems
 
 
 def listing(*instructions: str) -> sass.Function:
@@ -249,10 +254,54 @@ class Sampled(Backend):
 Sampled.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # the rest is not called
 
 
+META = ModuleMeta("cuda", (KernelMeta("k", 77, 8),), REGIONS)
+
+
+def marked(cubin: bytes) -> bytes:
+    """The cubin with metadata, as a module that records has it."""
+    return cubin + b"\0" + metadata.to_json(META)
+
+
+@needs_nvcc
+def test_a_session_that_cannot_sample_keeps_the_code_of_launched_kernels(
+    cubin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "_images", {})
+    images.keep(marked(cubin))
+    samples, found = Stalls(1024).collected((META,), Patterns(), {77: LaunchCount(1)})
+    assert samples is not None and not samples and not found
+    [function] = samples.functions
+    assert (function.kernel, function.name) == (77, "k") and function.at
+    assert {one.name for one in function.regions} == {"outer", "wait", "math"}
+    for session, launches in (
+        (Stalls(1024), {77: LaunchCount()}),
+        (Stalls(1024), {}),
+        (Stalls(None), {77: LaunchCount(1)}),
+    ):
+        assert session.collected((META,), Patterns(), launches) == (None, ())
+    assert Stalls(1024).collected((META,), Patterns(("other",)), {77: LaunchCount(1)}) == (None, ())
+
+
+@needs_nvcc
+def test_a_cubin_judges_the_regions_of_a_capture_without_samples(
+    cubin: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = synth.capture(synth.slab(synth.EVERY_KIND))
+    kernel = replace(META.kernels[0], id=recorded.modules[0].kernels[0].id)
+    path, code = tmp_path / "run.kscope", tmp_path / "k.cubin"
+    recorded.save(path)
+    code.write_bytes(cubin)
+    assert main(["crosscheck", str(path), "--code", str(code)]) == 2
+    assert "not a cubin of kernels with marks" in capsys.readouterr().err
+    code.write_bytes(cubin + b"\0" + metadata.to_json(replace(META, kernels=(kernel,))))
+    main(["crosscheck", str(path), "--code", str(code), "--json"])
+    rows = {row["region"]: row["verdict"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["outer"] == rows["math"] == "pure"
+
+
 @needs_nvcc
 def test_a_session_joins_samples_with_their_kernel(cubin: bytes) -> None:
-    meta = ModuleMeta("cuda", (KernelMeta("k", 77, 8),), REGIONS)
-    samples = collected([Sampled(cubin)], (meta,), Patterns())
+    samples = collected([Sampled(cubin)], (META,), Patterns())
     assert samples is not None
     known, unseen = samples.functions
     assert known.kernel == 77 and known.at and unseen.kernel is None

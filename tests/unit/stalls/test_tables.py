@@ -44,19 +44,51 @@ def test_a_table_has_each_instruction_and_reason(path: str, tmp_path: Path, caps
     assert {row["instruction"] for row in rows if not row["region"]} == {"sync", "clock"}
 
 
-def test_parquet_has_the_rows_of_csv(path: str, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    assert main(["stalls", path, "-o", str(tmp_path / "x.parquet")]) == 0
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
+def test_arrow_formats_have_the_rows_of_csv_also_beside_exported_records(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    tables = {".parquet": pytest.importorskip("pyarrow.parquet").read_table}
+    read = tables.get(suffix, lambda file: arrow.ipc.open_file(file).read_all())
+    assert main(["stalls", path, "-o", str(tmp_path / f"x{suffix}")]) == 0
     samples = kscope.load_capture(path).samples
     assert samples is not None
-    assert parquet.read_table(tmp_path / "x.parquet").to_pydict() == sample_rows.columns(samples)
+    assert read(tmp_path / f"x{suffix}").to_pydict() == sample_rows.columns(samples)
+    capsys.readouterr()
+    assert main(["export", path, "-o", str(tmp_path / f"run{suffix}")]) == 0
+    beside = tmp_path / f"run.stalls{suffix}"
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1] == f"{beside}: {len(samples):,} samples of stalls, {beside.stat().st_size:,} bytes"
+    assert read(beside).to_pydict() == sample_rows.columns(samples)
+
+
+def test_samples_are_written_beside_tables_only_and_only_if_there_are_any(path: str, tmp_path: Path) -> None:
+    trace = kscope.load(path)
+    for name in ("a.csv", "b.folded", "c.json"):
+        trace.export(tmp_path / name)
+    replace(trace, samples=None).export(tmp_path / "d.csv")
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "a.csv", "a.stalls.csv", "b.folded", "c.json", "d.csv", "run.kscope"
+    ]  # fmt: skip
+
+
+def test_info_says_how_many_samples_there_are_and_at_which_period(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = kscope.load_capture(path).samples
+    assert samples is not None and main(["info", path]) == 0
+    assert f"{len(samples):,} samples, one per SM sub-partition and 64 cycles" in capsys.readouterr().out
+    assert main(["info", path, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["recorded"]
+    assert (found["stall_samples"], found["stall_period"]) == (len(samples), 64)
 
 
 def test_other_suffixes_and_the_capture_itself_are_refused(
     path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stalls", path, "-o", str(tmp_path / "x.txt")]) == 2
-    assert "expected a suffix of .parquet, .csv" in capsys.readouterr().err
+    assert "expected a suffix of .parquet, .arrow, .feather, .csv" in capsys.readouterr().err
     assert main(["stalls", path, "-o", path]) == 2
 
 

@@ -107,9 +107,9 @@ docs: .venv-docs/.made  ## the documentation site in .cache/site, with strict li
 	ln -s $(addprefix $(CURDIR)/,README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples) $(CACHE)/docs
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet --clean
 
-pictures: .venv/.test  ## renew what is computed on the pages, and the screenshots; needs chromium
+pictures: .venv/.test  ## renew what is computed on the pages, and the screenshots (in IMAGES=FOLDER); needs chromium
 	$(ON_PATH) .venv/bin/python docs/pictures.py
-	$(ON_PATH) .venv/bin/python docs/screenshots.py
+	$(ON_PATH) .venv/bin/python docs/screenshots.py $(IMAGES)
 
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests

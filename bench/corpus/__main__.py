@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--again", default="", help="judge anew the verdicts in which this pattern is found")
     parser.add_argument("--only", default="", help="judge kernels with this pattern in their path")
     parser.add_argument("--results", type=Path, help="write the counts to this file, too")
+    parser.add_argument("--strict", action="store_true", help="fail if a kernel crashed or failed the strip test")
     parser.add_argument("--table", action="store_true", help="judge nothing")
     parser.add_argument("--ptxas", default="", help="the newest at hand by default")
     given = parser.parse_args()
@@ -55,6 +56,8 @@ def main() -> None:
         }
         found = {**about, "rows": table.rows(verdicts), "reasons": dict(table.reasons(verdicts))}
         given.results.write_text(json.dumps(found, indent=1) + "\n")
+    if given.strict and (wrong := table.wrong(verdicts)):
+        raise SystemExit(f"{len(wrong)} kernels crashed or failed the strip test: {', '.join(wrong)}")
 
 
 def _found() -> tuple[str, ...]:

@@ -39,6 +39,11 @@ def reasons(verdicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     return Counter(f"{one['schedule']}: {kind(one['why'])}" for one in verdicts if one["why"]).most_common()
 
 
+def wrong(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The kernels with which recording crashed or changed an instruction."""
+    return [one["name"] for one in verdicts if one["stripped"] or "crashed" in (one["schedule"], one["fence"])]
+
+
 def text(verdicts: Sequence[Mapping[str, Any]]) -> str:
     """Both, to read."""
     found = rows(verdicts)

@@ -13,6 +13,7 @@ from pathlib import Path
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites, Site
 from kscope.lowering import plan
+from kscope.machine_code.elf import is_elf
 
 from . import assembler
 from .select import MarkedSource
@@ -53,6 +54,6 @@ def report(frontend: str, text: str, lowered: bytes, arch: str | None, flags: tu
 def _built(text: str, lowered: bytes, arch: str, flags: tuple[str, ...], folder: Path) -> tuple[Path, Path] | None:
     """Write two cubins, without and with the marks; None without an assembler."""
     plain = assembler.assemble(plan.without_marks(text), arch, flags)
-    if plain is None or not lowered.startswith(b"\x7fELF"):
+    if plain is None or not is_elf(lowered):
         return None
     return catalog.write_cubins(folder, plain.cubin, lowered)

@@ -12,8 +12,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from kscope.machine_code.elf import is_elf
+
 SUFFIX = "kscope_library"
-_ELF, _DYNSYM = b"\x7fELF\x02\x01", 11
+_DYNSYM = 11
 
 
 def handles(path: str, handle: ctypes.CDLL) -> list[int]:
@@ -29,7 +31,7 @@ def handles(path: str, handle: ctypes.CDLL) -> list[int]:
 
 def _exported_names(data: bytes) -> Iterator[str]:
     """Names that a 64-bit ELF file exports: entries of .dynsym that lie in a section."""
-    if not data.startswith(_ELF):
+    if not is_elf(data, wide=True):
         return
     table, size, count = *struct.unpack_from("<Q", data, 0x28), *struct.unpack_from("<HH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQI", data, table + n * size) for n in range(count)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,9 @@ from . import exported_libraries
 from .binary_metadata import FRONTEND, describe
 from .header import CONTROL_FUNCTION
 from .load import AnyLibrary, Library, load
+
+_BUILT = {one.name for one in fields(ModuleMeta)} & {one.name for one in fields(Recording)}
+"""Options that the metadata of a library has."""
 
 
 class CudaFrontend(Frontend):
@@ -87,7 +91,7 @@ class CudaFrontend(Frontend):
                 * (option != "placement"),
             )
             for library in libraries
-            for option, requested, built in self._differences(library)
+            for option, requested, built in sorted(self._differences(library))
         )
 
     def _snapshot(self) -> tuple[Library, ...]:
@@ -96,19 +100,10 @@ class CudaFrontend(Frontend):
 
     def _differences(self, library: Library) -> set[tuple[str, str, str]]:
         """Options that differ, as (option, the session's, the library's), where the session's is not the default."""
-        default, current = Recording(), self._recording
-        options = {
-            "strategy": (current.strategy.spec, default.strategy.spec),
-            "clock": (current.clock, default.clock),
-            "fill": (current.fill, default.fill),
-            "placement": (current.placement, default.placement),
-        }
-        return {
-            (option, now, getattr(meta, option))
-            for option, (now, usual) in options.items()
-            for meta in library.metas
-            if now not in (usual, getattr(meta, option))
-        }
+        usual = Recording().module(FRONTEND)
+        now = replace(self._recording.module(FRONTEND), placement=self._recording.placement)
+        values = ((one, getattr(now, one), getattr(meta, one)) for one in _BUILT for meta in library.metas)
+        return {(one, here, built) for one, here, built in values if here not in (getattr(usual, one), built)}
 
     def _bind_exported(self, path: str, library: int) -> tuple[ModuleMeta, ...]:
         """Bind a CUlibrary that a shared object loaded."""

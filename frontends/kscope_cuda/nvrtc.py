@@ -8,22 +8,22 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from kscope import cuda_include
 from kscope.errors import UnsupportedError
 from kscope.instrument import compile_warnings, source_texts
 from kscope.instrument.recording import Recording
-from kscope.lowering import empty_regions, register_budget
+from kscope.language.cuda_header import HEADER, MACRO, cuda_include
+from kscope.lowering import hollow_regions, register_budget
 from kscope.lowering.lowered import SourceInfo
 from kscope.lowering.usage import Usage
 from kscope.ptx import cfg
 
 from . import assembler, dry_run
 
-HEADER, MACRO = "kscope.cuh", "KSCOPE_"
 MARKS, LINE_INFO = "-DKSCOPE_MARKS=1", "-lineinfo"
 FILE = "kern.cu"
 """The name of a source without a file."""
 _REAL = re.compile(r"(-arch=|--gpu-architecture=)(sm_\w+)")
+_FOLDER = re.compile(r"(?:-I|--include-path=)\s*(.+)")
 _LINE_OPTIONS = {LINE_INFO, "--generate-line-info", "-G", "--device-debug"}
 _DEBUG_BUILD = re.compile(r"^\s*\.target\s+[^\n]*\bdebug\b", re.M)
 _HEADER_FILE = re.compile(rf'^\s*\.file\s+(\d+)\s+"[^"]*{HEADER}"', re.M)
@@ -31,9 +31,9 @@ _LINE_DIRECTIVES = re.compile(r"^\s*\.(?:loc|file)\s[^\n]*\n|^\s*\.section\s+\.d
 _FILE_IN_FOLDER = re.compile(rf'(\.file\s+\d+\s+)"[^"]*/({FILE})"')
 
 
-def uses_kscope(source: str, options: Iterable[str] = ()) -> bool:
-    """True if a source has macros, or may include a header with macros."""
-    return MACRO in source or HEADER in source or any(cuda_include() in option for option in options)
+def include_folders(options: Iterable[str]) -> list[str]:
+    """The folders of headers in a compiler's options."""
+    return [found[1] for found in map(_FOLDER.fullmatch, options) if found]
 
 
 def options(recording: Recording | None) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def lower(
         source=source,
         code=partial(_code, arch=arch, flags=flags) if arch else None,
     )
-    lowered = empty_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags), source)
+    lowered = hollow_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags), source)
     compile_warnings.warn(lowered.problems)
     text = _strip_line_info(lowered.text, flags)
     code = lowered.cubin or _cubin(text, arch, flags) or text.encode()

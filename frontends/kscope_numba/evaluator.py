@@ -100,11 +100,7 @@ class Evaluator:
         except TypeError as error:
             raise self.error(expression, str(error)) from None
         except UsageError as error:
-            raise (
-                error
-                if str(error).startswith(self._function.__code__.co_filename)
-                else self.error(expression, str(error))
-            ) from None
+            raise (error if error.where else self.error(expression, str(error))) from None
         return None
 
     # arguments
@@ -177,7 +173,10 @@ class Evaluator:
 
     def error(self, node: ast.expr | ast.stmt, text: str) -> UsageError:
         """An error with the location of a node."""
-        return UsageError(f"{location(self._function, node.lineno)}: {text}")
+        where = location(self._function, node.lineno)
+        error = UsageError(f"{where}: {text}")
+        error.where = where
+        return error
 
 
 def _names(expression: ast.expr) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -10,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kscope import cuda_include
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.errors import MissingError
+from kscope.language.cuda_header import cuda_include, source_uses_header
 from kscope.lowering import assembler, register_budget
 from kscope.lowering.usage import Usage, read_log
 from kscope.marks.grammar import PREFIX
@@ -21,9 +20,7 @@ from .hook_points import check, module
 
 _driver: Any = module("cudadrv.driver")
 _nvrtc: Any = module("cudadrv.nvrtc")
-_MACRO, _HEADER = "KSCOPE_", "kscope.cuh"
 _PATHS = "CUDA_NVRTC_EXTRA_SEARCH_PATHS"
-_INCLUDE = re.compile(r"""^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]""", re.MULTILINE)
 
 
 def check_hook_points() -> None:
@@ -163,7 +160,7 @@ def objects_with_regions(linker: Any, own: int) -> Iterator[str]:
             yield str(code.name)
 
 
-def uses_kscope_header(linked: Any) -> bool:
+def linked_uses_header(linked: Any) -> bool:
     """True if a linked file or source is CUDA C++ that uses kscope's header."""
     if isinstance(linked, str):
         path = Path(linked)
@@ -184,17 +181,6 @@ def compile_cuda_source(compile_cu: Callable[..., Any], source: Any, name: str, 
         setattr(config, _PATHS, before)
 
 
-def _uses_header(text: str | bytes, read: set[Path] | None = None) -> bool:
-    """True if a source, or a user header that it includes, uses kscope's header. read: the headers read so far."""
+def _uses_header(text: str | bytes) -> bool:
     text = text.decode(errors="replace") if isinstance(text, bytes) else text
-    if _MACRO in text or _HEADER in text:
-        return True
-    read = set() if read is None else read
-    folders = [".", *(getattr(_nvrtc.config, _PATHS) or "").split(":")]
-    for name in _INCLUDE.findall(text):
-        header = next((path for path in (Path(folder, name) for folder in folders if folder) if path.is_file()), None)
-        if header is not None and header not in read:
-            read.add(header)
-            if _uses_header(header.read_text(errors="replace"), read):
-                return True
-    return False
+    return source_uses_header(text, filter(None, (getattr(_nvrtc.config, _PATHS) or "").split(":")))

@@ -229,7 +229,7 @@ def _has_one_form(kernel: Any) -> bool:
     """
     library = kernel._codelibrary
     linked = library._linking_files
-    opaque = any(not (library._lto and _is_source(one)) or linking.uses_kscope_header(one) for one in linked)
+    opaque = any(not (library._lto and _is_source(one)) or linking.linked_uses_header(one) for one in linked)
     return opaque or any(getattr(library, name, None) for name in _SETUPS) or _needs_launch(kernel)
 
 

@@ -13,7 +13,8 @@ from kscope.errors import UsageError
 from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.selection.catalog import Site
-from kscope.language.regions import scope, selected
+from kscope.language.regions import scope
+from kscope.language.selected import entered, selected
 
 from . import source
 
@@ -94,7 +95,7 @@ def marked_code(function: FunctionType, selection: FunctionSelection) -> CodeTyp
     """
 
     def change(definition: source.Definition) -> source.Definition:
-        return ast.fix_missing_locations(selection.apply(definition, pylines.entered, _file(function)))
+        return ast.fix_missing_locations(selection.apply(definition, entered, _file(function)))
 
     try:
         return source.rebuild(function, change, {}).__code__

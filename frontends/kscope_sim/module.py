@@ -99,17 +99,11 @@ class Module:
 
     def meta(self) -> ModuleMeta:
         """The module's metadata, with the names reached so far."""
-        return ModuleMeta(
-            frontend="sim",
-            kernels=(KernelMeta(self.name, self.id, self.log2_records),),
-            regions=tuple(
-                RegionMeta(name, self._types.get((name, _ANY)), self._where[name], origin=self._origins[name])
-                for name in sorted(self._where)
-            ),
-            clock=self.recording.clock,
-            fill=self.recording.fill,
-            strategy=self.recording.strategy.spec,
+        regions = (
+            RegionMeta(name, self._types.get((name, _ANY)), self._where[name], origin=self._origins[name])
+            for name in sorted(self._where)
         )
+        return self.recording.module("sim", (KernelMeta(self.name, self.id, self.log2_records),), tuple(regions))
 
 
 def elects(strategy: Strategy) -> bool:

@@ -15,12 +15,13 @@ import numpy as np
 
 from ..capture.samples import CodeWork
 from ..instrument.peaks import Peaks
+from ..marks.strategies import records_some_warps
 from ..marks.work import VALUE, Amount, Work, parse
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from ..util.arrays import Bools, Int64
 from ..util.runs import added, group_equal, most_of, order_by
-from .samples.stalls import PARTIAL, SELECTIVE
+from .samples.stalls import SELECTIVE
 from .shown import Shown
 
 GIVEN, DECLARED, CODE = "given", "declared", "code"
@@ -133,7 +134,7 @@ def _partial(trace: TraceData) -> Iterator[str]:
     if selective or trace.filtered:
         why = f"{', '.join(selective)} selected" if selective else "filters left"
         yield f"{why} some warps only: rates are those of the shown part, while the rest of the GPU also worked"
-    if any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies):
+    if any(map(records_some_warps, trace.recorded.strategies)):
         yield "some warps of a block record: amounts of the machine code are those of recording warps only"
 
 

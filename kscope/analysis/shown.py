@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Callable
 from html import escape
-from importlib import import_module
+
+_renderers: list[Callable[[Shown, int | None], str]] = []
 
 
-@singledispatch
-def rendered(result: object, width: int | None) -> str:
-    """A result as text; text.py has it for each type."""
-    raise AssertionError(f"{type(result).__name__} has no text")
+def render_with(renderer: Callable[[Shown, int | None], str]) -> None:
+    """Set the function that writes any result at a width: its texts import the results, which therefore cannot import
+    it."""
+    _renderers[:] = [renderer]
 
 
 class Shown:
@@ -22,8 +23,8 @@ class Shown:
         Args:
             width: columns; None for this terminal's.
         """
-        import_module(".text", __package__)  # adds itself to rendered(); it imports the results, they cannot import it
-        return rendered(self, width)
+        (renderer,) = _renderers
+        return renderer(self, width)
 
     def __str__(self) -> str:
         return self.text()

@@ -1,8 +1,9 @@
-"""The analyses as text for a terminal, see shown.py."""
+"""The analyses as text for a terminal."""
 
 from __future__ import annotations
 
 import math
+from functools import singledispatch
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,19 @@ from .rates import Rates
 from .samples import crosscheck_text, stalls_text
 from .samples.crosscheck import Crosscheck
 from .samples.stalls import Stalls
-from .shown import rendered
+from .shown import Shown
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 _BARS = " ▁▂▃▄▅▆▇█"
 _ROWS = 50
 _LEAST_BETWEEN = 5
 _UNITS = {"launch": "launches", "block": "blocks", "warp": "warps"}
+
+
+@singledispatch
+def rendered(result: Shown, width: int | None) -> str:
+    """A result as text of this width; None for the terminal's."""
+    raise AssertionError(f"{type(result).__name__} has no text")
 
 
 rendered.register(Crosscheck, crosscheck_text.text)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
+from ..machine_code.elf import is_elf
 
 Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.void]
@@ -33,7 +34,7 @@ SECTION = np.dtype(
         ("link", "<u4"), ("info", "<u4"), ("align", "<u8"), ("row", "<u8"),
     ]
 )  # fmt: skip
-MAGIC, CORE, CUDA_ABI, CUDA_MACHINE = b"\x7fELF\x02", 4, 0x33, 190
+CORE, CUDA_ABI, CUDA_MACHINE = 4, 0x33, 190
 _STRTAB, _STRINGS = 3, ".strtab"
 _MORE = 0xFFFF
 """Index of the section of names if the first section has it: a dump of a busy GPU may have a million sections."""
@@ -84,7 +85,8 @@ class Sections:
     def __init__(self, path: Path) -> None:
         self.path, self._data = path, _mapped(path)
         header = self._rows(0, HEADER.itemsize, HEADER, HEADER.itemsize, "header")[0] if len(self._data) >= 64 else None
-        if header is None or header["magic"] != MAGIC or header["abi"] != CUDA_ABI or header["kind"] != CORE:
+        kinds = () if header is None else (is_elf(header["magic"], wide=True), header["abi"], header["kind"])
+        if header is None or kinds != (True, CUDA_ABI, CORE):
             raise FormatError(f"{path}: not a core dump of a GPU; expected a file that kscope run --core has announced")
         if header["machine"] != CUDA_MACHINE or header["row"] != SECTION.itemsize:
             raise FormatError(f"{path}: damaged: its header is not that of NVIDIA's core dumps")
@@ -177,7 +179,7 @@ def is_core_dump(path: Path) -> bool:
     """True if the file is a core dump of a GPU, as far as it is written."""
     with path.open("rb") as file:
         head = file.read(8)
-    return head.startswith(MAGIC) and head[7:8] == bytes([CUDA_ABI])
+    return is_elf(head, wide=True) and head[7:8] == bytes([CUDA_ABI])
 
 
 def _mapped(path: Path) -> Bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..capture.layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
+from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import UsageError
 from ..marks.strategies import Elected, Strategy, strategy_of
 from .selection.auto import Selection
@@ -22,12 +23,16 @@ SURVIVE: tuple[Survive, ...] = get_args(Survive)
 AUTO_RECORDS = 256
 """Records of a slab with records="auto" and marks in loops, before any launch has shown its number of records."""
 EMITTING = (
-    *("marks", "ptx", "sass", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
-    *("capture/layout.py", "capture/wire.py", "capture/metadata.py", "capture/model.py"),
-    *(f"machine_code/{name}.py" for name in ("elf", "occupancy", "segments")),
-    *("util/fields.py", "util/flow.py", "util/portable.py"),
+    *("marks", "ptx", "lowering", "instrument/selection", "instrument/code_objects.py", "instrument/recording.py"),
+    *(f"language/{name}.py" for name in ("device", "regions", "selected")),
+    *(f"capture/{name}.py" for name in ("layout", "metadata", "model", "wire")),
+    *(f"machine_code/{name}.py" for name in ("elf", "occupancy", "sass")),
+    *(f"util/{name}.py" for name in ("fields", "flow", "grouping", "portable", "python_source", "stacks")),
+    "sass/cubin/info.py",  # CuTe's use of registers
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
+SCHEDULING = ("sass", "machine_code/segments.py", "lowering/schedule_placement.py")
+"""The code that placement="schedule" needs besides."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,19 @@ class Recording:
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 
+    def module(
+        self,
+        frontend: str,
+        kernels: tuple[KernelMeta, ...] = (),
+        regions: tuple[RegionMeta, ...] = (),
+        problems: tuple[Problem, ...] = (),
+        variables: bool = False,
+    ) -> ModuleMeta:
+        """The metadata of a module that is compiled for these options; arguments are its fields."""
+        return ModuleMeta(
+            frontend, kernels, regions, self.clock, self.fill, self.strategy.spec, problems, variables=variables
+        )
+
     def tag(self, *own: Path) -> str:
         """A cache key for compilers: equal tags promise equal emitted text.
 
@@ -90,27 +108,33 @@ class Recording:
             own: folders of a frontend whose code helps to emit it.
         """
         fields = {**asdict(self), "survive": self.survive is not None, "strategy": self.strategy.spec}
-        fields |= {"layout": [MAJOR, MINOR], "emitter": _digest(own)}
+        fields |= {"layout": [MAJOR, MINOR], "emitter": _digest(self.placement, own)}
         return "kscope-" + sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def emitting_files() -> list[Path]:
-    """The files of kscope whose code can change the text that kernels are compiled from."""
+def emitting_files(placement: Placement) -> list[Path]:
+    """The files of kscope whose code can change the text or the machine code of kernels with this placement."""
     root = Path(__file__).parent.parent
-    return [path for part in EMITTING for path in ([root / part] if part.endswith(".py") else _sources(root / part))]
+    parts = (*EMITTING, *(SCHEDULING if placement == "schedule" else ()))
+    found = dict.fromkeys(path for part in parts for path in _sources(root / part))
+    if placement != "schedule":
+        del found[root / SCHEDULING[-1]]
+    return list(found)
 
 
 @lru_cache
-def _digest(own: tuple[Path, ...]) -> str:
+def _digest(placement: Placement, own: tuple[Path, ...]) -> str:
     """A digest of the emitting code: a compiler's disk cache must not return the output of an older version."""
     digest = sha256()
-    for path in (*emitting_files(), *(path for folder in own for path in _sources(folder))):
+    for path in (*emitting_files(placement), *(path for folder in own for path in _sources(folder))):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _sources(folder: Path) -> list[Path]:
-    return sorted(path for kind in ("*.py", "*.json") for path in folder.rglob(kind) if path.name != "demo.py")
+def _sources(part: Path) -> list[Path]:
+    """A file, or those in a folder."""
+    found = [part] if part.suffix else [path for kind in ("*.py", "*.json") for path in part.rglob(kind)]
+    return sorted(path for path in found if path.name != "demo.py")
 
 
 def log2_records(records: int) -> int:

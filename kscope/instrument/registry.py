@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import MissingError, UsageError
@@ -144,6 +145,12 @@ def simulator() -> Simulator:
 def demo(name: str) -> Demo:
     """The demo of a built-in frontend. Raises ImportError if its DSL cannot be imported."""
     return cast("Demo", import_module(f"{TABLE[name].target.partition(':')[0]}.demo"))
+
+
+def folder(name: str) -> Path | None:
+    """The folder of a built-in frontend's package, which is not imported; None without it."""
+    spec = find_spec(TABLE[name].target.partition(":")[0])
+    return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 
 
 def imported() -> Iterator[str]:

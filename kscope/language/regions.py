@@ -5,7 +5,7 @@ outside kernels they do nothing.
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, Literal
+from typing import Any
 
 from ..instrument import registry
 from ..marks.grammar import Act, How, Mark
@@ -146,22 +146,6 @@ class region(scope):  # noqa: N801  # as scope
 
     ``with kscope.region("load", value=k, when=k % 8 == 0, track="loads"):``. Arguments and errors are those of scope.
     """
-
-
-class _Selected(scope):
-    def __init__(self, name: str, origin: Literal["auto", "lines"]) -> None:
-        super().__init__(name)
-        self._how = origin
-
-
-def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
-    """The scope of a region that auto= or mark= selected in unmarked code.
-
-    Args:
-        name: the region's name.
-        origin: "auto" or "lines", see RegionMeta.origin.
-    """
-    return _Selected(name, origin)
 
 
 def instant(

@@ -82,7 +82,7 @@ def lower(
         marked = pipeline.marked(text, source.kernels, recording.selection)
         text, source, unknown = marked.text, source.with_places(marked.places), marked.problems
     if PREFIX not in text or PREFIX not in cfg.bare(text):
-        return Lowered(text, empty(recording, frontend))
+        return Lowered(text, recording.module(frontend))
     files = source_lines.files(text)
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, str, ptx.Kernel]] = []  # its symbol, and its name
@@ -138,7 +138,7 @@ def lower(
     check_hashes(regions)
     code = edited(text, edits)
     if has_removed_marks and not kernels:
-        return Lowered(code, empty(recording, frontend), tuple(problems))
+        return Lowered(code, recording.module(frontend), tuple(problems))
     digest = sha256(code.encode()).digest()
     ids = [layout.kernel_hash(f"{name}\0".encode() + digest) for _, name, _ in kernels]
     described = [
@@ -149,16 +149,8 @@ def lower(
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
         code = code.replace(f"KS_ID{number}_HIGH", str(kernel_meta.id >> 32))
         code = code.replace(f"[ks_ctl+KS_SIZE{number}]", f"[ks_ctl+{wire.size_offset(kernel_meta.id)}]")
-    about = ModuleMeta(
-        frontend,
-        tuple(described),
-        tuple(region for name in sorted(regions) for region in region_rows(regions[name])),
-        recording.clock,
-        recording.fill,
-        recording.strategy.spec,
-        (*problems, *notes),
-        uses_variables(text),
-    )
+    rows = tuple(region for name in sorted(regions) for region in region_rows(regions[name]))
+    about = recording.module(frontend, tuple(described), rows, (*problems, *notes), uses_variables(text))
     return Lowered(
         _with_symbols(code, end_of_head(text), about),
         about,
@@ -167,11 +159,6 @@ def lower(
         _with_symbols(edited(text, kept), end_of_head(text), about),
         {symbol: kernel for symbol, _, kernel in kernels},
     )
-
-
-def empty(recording: Recording, frontend: str) -> ModuleMeta:
-    """Metadata of a module without marks."""
-    return ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec)
 
 
 def _without(function: cfg.Function, names: frozenset[str] | None = None) -> list[tuple[int, int, str]]:

@@ -17,7 +17,7 @@ from ..instrument.recording import Recording
 from ..ptx import cfg
 from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered, SourceInfo
-from .plan import empty, lower, without_marks
+from .plan import lower, without_marks
 from .usage import Usage, change, lost_blocks, read_log
 
 FEW = 2
@@ -236,7 +236,7 @@ def _lower_to_fit(
 
     def finished(fits: Lowered, usage: Usage, pending: int, max_registers: bool = False) -> Lowered:
         if cooperative and (lost := lost_blocks(plain, usage, limits)):
-            return Lowered(text, empty(recording, frontend), (*before, lost))
+            return Lowered(text, recording.module(frontend), (*before, lost))
         found = with_spare_registers(fits, usage, pending, max_registers) if usage.no_worse(plain) else fits
         kernels = [kernel.name for kernel in fits.meta.kernels]
         if (problem := change(kernels, plain, usage, limits)) is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import FormatError, UnsupportedError
 
+_MAGIC, _WIDE = b"\x7fELF", b"\x02"
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -108,6 +109,11 @@ def with_places(relocations: Section, places: list[int]) -> bytes:
     return bytes(content)
 
 
+def is_elf(data: bytes, *, wide: bool = False) -> bool:
+    """Whether a file that begins with these bytes is an ELF. wide: one of 64 bits."""
+    return data.startswith(_MAGIC + _WIDE if wide else _MAGIC)
+
+
 def read(data: bytes) -> Elf:
     """Read a cubin.
 
@@ -120,7 +126,7 @@ def read(data: bytes) -> Elf:
     Raises:
         FormatError: it is not a cubin, or damaged.
     """
-    if data[:5] != b"\x7fELF\x02":
+    if not is_elf(data, wide=True):
         raise FormatError("not a cubin: expected a 64-bit ELF")
     try:
         header = _HEADER.unpack_from(data)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from ..errors import FormatError, MissingError
+from .elf import is_elf
 
 _FATBIN = (0xBA55ED50).to_bytes(4, "little")
 _CUDA = (190).to_bytes(2, "little")
@@ -58,7 +59,7 @@ def ptx_texts(data: bytes) -> Iterator[str]:
 
 def cubins(data: bytes) -> Iterator[bytes]:
     """The cubins in a file that can be unpacked here: itself, or entries of its fatbins."""
-    if data[:4] == b"\x7fELF" and data[18:20] == _CUDA:
+    if is_elf(data) and data[18:20] == _CUDA:
         yield data
     for entry in (entry for entries in _fatbins(data) for entry in entries if entry.kind != _PTX):
         try:

@@ -22,6 +22,8 @@ _TARGET = re.compile(r"`\(\s*(?P<label>[^)\s]+)\s*\)|(?P<at>0x[0-9a-f]+)")
 _REGISTER = re.compile(r"^U?R([0-9]{1,5})(?:\.reuse)?$")
 _MOVES = ("MOV", "IMAD.MOV.U32", "IMAD.MOV", "UMOV", "IMAD.U32", "MOV.SPILL", "R2UR")
 _BRANCHES = ("BRA", "BRX", "JMP", "JMX", "CALL", "RET", "EXIT", "BRXU", "BREAK", "KILL", "BPT")
+_IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV", "CS2R", "CS2R.32", "S2UR", "S2R")
+"""Moves and readings of special registers, such as the clock: no work."""
 _NUMBER = re.compile(r"-?0x[0-9a-f]+")
 _OR = "0xfc"
 """LOP3's table of `a | b`."""
@@ -92,6 +94,11 @@ class Sites:
     sites: tuple[Site, ...]
     unresolved: tuple[str, ...]
     stores: frozenset[int] = frozenset()
+
+
+def is_hollow(codes: Iterable[str]) -> bool:
+    """Whether a region with these opcodes between its clock reads, those of nested regions included, has no work."""
+    return all(code in _IDLE for code in codes)
 
 
 def functions(text: str) -> tuple[Function, ...]:

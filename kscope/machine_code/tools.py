@@ -15,6 +15,7 @@ from ..capture.model import ModuleMeta, RowLayout
 from ..errors import FormatError, MissingError
 from ..util import bounded_reading
 from ..util.cuda_home import cuda_folders
+from .elf import is_elf
 
 _PACKAGES = {"triton": "backends/nvidia/bin", "nvidia": "cu13/bin"}
 """Packages that ship the tools, and their folders; found without importing."""
@@ -112,7 +113,7 @@ def modules_in(data: bytes) -> tuple[ModuleMeta, ...]:
 def binary(path: Path) -> bool:
     """True if the file is an ELF."""
     with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
+        return is_elf(file.read(4))
 
 
 def _text(tool: str, flags: Sequence[str], path: Path) -> str:

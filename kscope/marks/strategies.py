@@ -150,6 +150,15 @@ def parse_strategy(spec: str) -> Strategy:
     raise UsageError(f"strategy={spec!r}: expected {EXPECTED}")
 
 
+def records_some_warps(spec: str) -> bool:
+    """Whether only some warps of a block record with a strategy, which a file may have made up.
+
+    Args:
+        spec: its text.
+    """
+    return spec == Lane0Warp0().spec or spec.partition(":")[0] == "warps"
+
+
 def strategy_of(value: Any) -> Strategy:
     """Convert a user's argument to a strategy.
 

@@ -68,14 +68,11 @@ def _head(title: str, more: str = "") -> str:
 
 
 def _verdict(found: Verdict, rates: Sequence[float]) -> str:
-    head = "".join(f"<p{_kind(line)}>{escape(line)}</p>" for line in text.head(found))
+    wrong = ' class="wrong"'
+    head = "".join(f"<p{wrong * line.wrong}>{escape(line.text)}</p>" for line in text.head(found))
     launches = "".join("".join(_launch(launch)) for launch in found.launches)
     host = escape("\n".join(text.host(found)))
     return f"{head}{_curve(rates)}{launches}<h2></h2><pre>{host}</pre>"
-
-
-def _kind(line: str) -> str:
-    return ' class="wrong"' if line.startswith(("! ", "no progress")) else ""
 
 
 def _launch(launch: LaunchState) -> Iterator[str]:

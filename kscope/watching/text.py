@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..capture.pools.pool_reading import HostLaunch
 from ..marks.operations import barrier, of_name
@@ -15,35 +16,43 @@ STUCK_S = 5.0
 _MOST_LAUNCHES, _MOST_FRAMES = 3, 4
 
 
+class Line(NamedTuple):
+    """A line about the process. wrong: it says that something is."""
+
+    text: str
+    wrong: bool = False
+
+
 def lines(found: Verdict) -> Iterator[str]:
     """The verdict, line by line."""
-    yield from head(found)
+    yield from (line.text for line in head(found))
     for launch in found.launches:
         yield launch_line(launch)
         yield from (f"  {sentence(group)}" for group in launch.groups)
     yield from host(found)
 
 
-def head(found: Verdict) -> Iterator[str]:
+def head(found: Verdict) -> Iterator[Line]:
     """The process, its errors, and whether anything changes."""
     command = " ".join(found.command) or "its command is not known"
     if found.running:
         state = "has ended its session" if found.ended else "is running"
     else:
         state = "is gone; it had ended its session" if found.ended else "is gone, without ending its session"
-    yield f"process {found.pid} ({command}) {state}; {found.device}"
+    yield Line(f"process {found.pid} ({command}) {state}; {found.device}")
     for problem in found.problems:
-        yield f"! {problem}"
+        yield Line(f"! {problem}", wrong=True)
     if found.running and found.unchanged_s is not None:
         if found.unchanged_s >= STUCK_S:
-            yield f"no progress for {found.unchanged_s:.1f} s: no warp entered or left a region, no launch was made"
+            since = f"{found.unchanged_s:.1f} s"
+            yield Line(f"no progress for {since}: no warp entered or left a region, no launch was made", wrong=True)
         elif found.unchanged_s:
-            yield f"nothing has changed for {found.unchanged_s:.1f} s"
+            yield Line(f"nothing has changed for {found.unchanged_s:.1f} s")
         else:
             rate = f": {found.enters_per_s:,.0f} regions entered a second" if found.enters_per_s else ""
-            yield f"in progress{rate}"
+            yield Line(f"in progress{rate}")
     if not found.launches:
-        yield "no warp is running: every warp that recorded has finished"
+        yield Line("no warp is running: every warp that recorded has finished")
 
 
 def launch_line(launch: LaunchState) -> str:

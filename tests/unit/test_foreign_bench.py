@@ -85,3 +85,11 @@ def test_gradients_are_the_same_in_every_call(monkeypatch: pytest.MonkeyPatch) -
     work = entries.both(lambda a: a * a, [x], fresh=True)
     one, other = work(), work()
     assert checking.same(one, other) and len(one) == 2
+
+
+def test_a_kernel_that_crashed_or_changed_fails_a_strict_run() -> None:
+    right = {"name": "right", "stripped": "", "schedule": "recorded", "fence": ""}
+    others = (("changed", "stripped", "MOV"), ("died", "schedule", "crashed"), ("fell", "fence", "crashed"))
+    refused = {**right, "name": "refused", "schedule": "refused"}
+    verdicts = [right, refused, *({**right, "name": name, field: value} for name, field, value in others)]
+    assert import_module("corpus.table").wrong(verdicts) == ["changed", "died", "fell"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from imports import ROOT, arrows, modules
 from kscope.capture.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from kscope.errors import UsageError
 from kscope.instrument import recording
-from kscope.instrument.recording import Recording, emitting_files, log2_records
+from kscope.instrument.recording import Placement, Recording, emitting_files, log2_records
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.strategies import AllThreads, TargetWarp
 
+SCHEDULE = "kscope.lowering.schedule_placement"
 OTHERS: dict[str, Any] = {
     "strategy": AllThreads(),
     "records": 64,
@@ -37,7 +39,7 @@ def test_every_option_changes_the_tag(option: str) -> None:
 
 def test_another_version_of_kscope_has_another_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Recording().tag()
-    monkeypatch.setattr(recording, "_digest", lambda own: "what an older one would be")
+    monkeypatch.setattr(recording, "_digest", lambda placement, own: "what an older one would be")
     assert Recording().tag() != ours
 
 
@@ -50,29 +52,61 @@ def test_another_version_of_a_frontend_has_another_tag(tmp_path: Path) -> None:
     assert tag("one", "u32") == tag("same", "u32") != tag("other", "i32") != Recording().tag()
 
 
-def test_the_tag_covers_exactly_the_code_imported_by_the_lowering() -> None:
-    names = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in emitting_files() if path.suffix == ".py"
-    ]
-    seen, work = set[str](), ["kscope.lowering.plan", "kscope.lowering.register_budget", "kscope.language.regions"]
+INTERFACES = {
+    f"kscope.instrument.{name}"
+    for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "subset")
+}
+TOOLS = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}
+DATA = {
+    *(f"kscope.capture.{one}" for one in ("blocks", "capture_data", "pools", "samples")),
+    *(f"kscope.capture.pools.{one}" for one in ("batch_check", "pool_file", "pool_layout", "held_memory")),
+    *("kscope.errors", "kscope.native", "kscope.util.processes", "kscope.util.text"),
+}
+UNEMITTED = {
+    *(f"kscope.instrument.{one}" for one in ("compile_warnings", "hooks", "images", "launch_counts", "live_objects")),
+    *("kscope.instrument.source_texts", "kscope.instrument.two_forms", "kscope.util.import_hook"),
+    *("kscope", "kscope.language.cuda_header", "kscope.language.mistakes", "kscope.machine_code.fatbin"),
+    *("kscope.session.bind", "kscope.session.states", "kscope.capture.capture_data"),
+}
+"""What frontends import for other things than to emit text: hooks, loaded modules, refusals, sessions."""
+
+
+def _names(placement: Placement) -> set[str]:
+    """The modules that a tag covers."""
+    files = (path.relative_to(ROOT) for path in emitting_files(placement) if path.suffix == ".py")
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files}
+
+
+def _used(frontends: Iterable[str]) -> set[str]:
+    return {target for name in frontends for target in arrows(name) if target.split(".")[0] == "kscope"}
+
+
+@pytest.mark.parametrize("placement", ["fence", "schedule"])
+def test_the_tag_covers_exactly_the_code_imported_by_the_lowering(placement: Placement) -> None:
+    roots = (*(f"lowering.{one}" for one in ("plan", "register_budget", "hollow_regions")), "language.selected")
+    seen, work = set[str](), [f"kscope.{one}" for one in roots]
     while work:
-        if (name := work.pop()) not in seen:
+        if (name := work.pop()) not in seen and (placement == "schedule" or name != SCHEDULE):
             seen.add(name)
             work += arrows(name)
-    interfaces = {
-        f"kscope.instrument.{name}"
-        for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "subset")
-    }
-    listed = {name.removesuffix(".__init__") for name in names}
-    tools = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}
-    data = {f"kscope.capture.{one}" for one in ("blocks", "capture_data", "pools", "samples")}
-    data |= {f"kscope.capture.pools.{one}" for one in ("batch_check", "pool_file", "pool_layout", "held_memory")}
-    data |= {"kscope.errors", "kscope.native", "kscope.util.processes", "kscope.util.text"}
-    assert seen - interfaces - tools - data <= listed
-    packages = {name.removesuffix(".__init__") for name in names if name.endswith(".__init__")}
-    by_frontends = {one for name in modules() if name.startswith("kscope_") for one in arrows(name)}
+    listed = _names(placement)
+    assert seen - INTERFACES - TOOLS - DATA <= listed
+    packages = {name for name in listed if modules()[name].name == "__init__.py"}
+    by_frontends = _used(name for name in modules() if name.startswith("kscope_"))
     assert listed - packages <= seen | by_frontends | {one for name in by_frontends & listed for one in arrows(name)}
-    assert len(names) < 140
+
+
+def test_the_tag_covers_what_frontends_emit_with() -> None:
+    compiling = [name for name in modules() if name.startswith(("kscope_triton", "kscope_numba", "kscope_cu"))]
+    assert _used(compiling) - INTERFACES - DATA - UNEMITTED <= _names("fence")
+
+
+def test_code_that_places_in_machine_code_is_only_in_the_tags_of_kernels_with_it() -> None:
+    fence, schedule = _names("fence"), _names("schedule")
+    assert {name for name in fence if name.startswith("kscope.sass")} == {"kscope.sass.cubin.info"}
+    assert {name for name in modules() if name.startswith("kscope.sass.")} <= schedule
+    assert fence < schedule and SCHEDULE in schedule - fence
+    assert len(fence) < 80
 
 
 def test_every_option_is_tested_above() -> None:

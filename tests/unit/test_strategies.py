@@ -13,7 +13,16 @@ from kscope.cli.common import recording_flags
 from kscope.errors import UsageError
 from kscope.instrument.options import Options
 from kscope.instrument.recording import Recording
-from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp, parse_strategy
+from kscope.marks.strategies import (
+    MAX_WARPS,
+    AllThreads,
+    Elected,
+    Lane0Warp0,
+    Strategy,
+    TargetWarp,
+    parse_strategy,
+    records_some_warps,
+)
 
 ANY = st.sampled_from([Lane0Warp0(), Elected(), AllThreads()]) | st.lists(
     st.integers(0, MAX_WARPS - 1), min_size=1, max_size=6
@@ -42,6 +51,11 @@ def test_a_strategy_spec_contains_no_spaces(strategy: Strategy) -> None:
 )
 def test_a_strategy_chooses_lanes(strategy: Strategy, recording: set[tuple[int, int]]) -> None:
     assert {(w, lane) for w in range(3) for lane in range(32) if strategy.records(w, lane)} == recording
+
+
+def test_strategies_of_some_warps() -> None:
+    specs = ["lane0-warp0", "elected", "elected-any", "warps:0,4", "all", "warpsize", "", "of another profiler"]
+    assert [spec for spec in specs if records_some_warps(spec)] == ["lane0-warp0", "warps:0,4"]
 
 
 def test_target_warps_are_a_set() -> None:

@@ -13,6 +13,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument import images, registry
 from kscope.instrument.recording import Recording
 from kscope.lowering.pipeline import concerns
+from kscope.machine_code.elf import is_elf
 
 from .. import assembler, dry_run, nvrtc, select
 from ..empty_scopes import refuse_empty_scopes
@@ -53,7 +54,7 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     names = {bytes(mangled).decode(): name for name, mangled in code.symbol_mapping.items()}
     with dry_run.compiling(marked):
         lowered = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options), names=names)
-    load = cuda_core.ObjectCode.from_cubin if lowered.startswith(b"\x7fELF") else cuda_core.ObjectCode.from_ptx
+    load = cuda_core.ObjectCode.from_cubin if is_elf(lowered) else cuda_core.ObjectCode.from_ptx
     return load(lowered, name=options.name, symbol_mapping=code.symbol_mapping)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from kscope.errors import UnsupportedError
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.recording import Recording
+from kscope.language.cuda_header import source_uses_header
 from kscope.marks.operations import PIPELINE
 
 from .. import assembler, dry_run, nvrtc, select
@@ -63,11 +64,12 @@ class CompilerHooks:
         if recording is not None:
             refuse_empty_scopes(source, nvrtc.FILE)
             marked = select.marked(source, recording.selection, kinds=self._loader.compiling_raw)
-        if marked is None and not nvrtc.uses_kscope(source, options) and not self._records_operations(recording):
+        uses_header = source_uses_header(source, nvrtc.include_folders(options))
+        if marked is None and not uses_header and not self._records_operations(recording):
             return original(source, options, *args, **named)
 
         def load_plain() -> Any:
-            if not nvrtc.uses_kscope(source, options):
+            if not uses_header:
                 return original(source, options, *args, **named)
             text = nvrtc.with_header(source, prelude(source, False))
             return original(text, (*options, *nvrtc.options(None)), *args, **named)

@@ -21,6 +21,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.two_forms import refused
+from kscope.language.cuda_header import MACRO, source_uses_header, with_headers
 
 from .. import nvrtc, select
 from ..binary_metadata import describe_file
@@ -39,7 +40,6 @@ _POINTS: tuple[tuple[Any, str], ...] = (
 )
 _KERNEL = "__global__"
 _VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|(?:__align__|alignas)\([^()]*\))*[;=\[{]")
-_INCLUDES = re.compile(r"""^\s*#\s*include\s*["<]([^">\n]+)[">]""", re.M)
 _STATIC_LIMIT = 48 << 10
 """Bytes of static and dynamic shared memory that a kernel may use without opting in."""
 
@@ -208,7 +208,9 @@ class LoaderHooks:
     def _affects(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
         """True if a source has macros, or the selection (or `also`) marks parts of it."""
         selections = (self._selection, also or Selection())
-        if nvrtc.uses_kscope(source, options) or any(select.touches(source, one) for one in selections):
+        if any(select.touches(source, one) for one in selections):
+            return True
+        if source_uses_header(source, nvrtc.include_folders(options)):
             return True
         return any(one.kinds for one in selections) and _KERNEL in source  # not an ElementwiseKernel's operation
 
@@ -226,7 +228,7 @@ class LoaderHooks:
                 texts = (kernel.operation, kernel.preamble, *map(str, kernel.kwargs.values()))
                 if any(self._affects(text, also=previous) for text in texts):
                     hook_points.fetch(kernel, _MEMO).clear()
-            elif any(nvrtc.MACRO in result.code for result in hook_points.fetch(kernel, _CODES).values()):
+            elif any(MACRO in result.code for result in hook_points.fetch(kernel, _CODES).values()):
                 self._switch_jit(kernel, before)
 
     def _switch_raw(self, kernel: Any, previous: Selection) -> None:
@@ -261,18 +263,7 @@ class LoaderHooks:
 @lru_cache(256)
 def _has_variables(code: str, options: tuple[str, ...]) -> bool:
     """True if the source, or a user's header that it includes, declares device variables."""
-    folders = [Path(option[2:]) for option in options if option.startswith("-I")]
-    texts, seen = [code], {nvrtc.HEADER}
-    while texts:
-        text = texts.pop()
-        if _VARIABLES.search(text):
-            return True
-        for name in _INCLUDES.findall(text):
-            found = next((folder / name for folder in folders if (folder / name).is_file()), None)
-            if found is not None and name not in seen:
-                texts.append(found.read_text(errors="replace"))
-            seen.add(name)
-    return False
+    return any(map(_VARIABLES.search, with_headers(code, nvrtc.include_folders(options))))
 
 
 def _stays_plain(name: str) -> Problem:

@@ -12,6 +12,7 @@ import numpy as np
 from ...capture.samples import SampledFunction, Samples
 from ...errors import UsageError
 from ...machine_code.moved import shown_place, user_place
+from ...marks.strategies import records_some_warps
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import of_kernels
 from ...util.packages import import_pandas
@@ -21,8 +22,6 @@ from .reasons import ISSUED
 KEYS = ("region", "line", "instruction", "kernel")
 SELECTIVE = ("block", "warp", "sm")
 """Options of a session in which only some warps record."""
-PARTIAL = ("lane0-warp0", "warps:")
-"""Strategies in which only some warps of a block record."""
 NO_REGION = "(no region)"
 UNKNOWN = "(code unknown)"
 NO_LINE = "(no line)"
@@ -157,7 +156,7 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
 
 def all_warps(trace: TraceData) -> bool:
     """True if all warps of the sampled kernels recorded, according to the options."""
-    partial = any(spec.startswith(PARTIAL) for spec in trace.recorded.strategies)
+    partial = any(map(records_some_warps, trace.recorded.strategies))
     return not (trace.filtered or partial or any(trace.recorded.options.get(one) is not None for one in SELECTIVE))
 
 

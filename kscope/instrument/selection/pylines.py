@@ -61,12 +61,6 @@ def region(item: ast.expr, body: Block) -> ast.With:
     return made
 
 
-def entered(lines: Lines) -> ast.expr:
-    """The expression that a `with` enters in a function that runs as Python; it uses no names of the function."""
-    call = f"__import__('kscope.language.regions').language.regions.selected({lines.name!r}, {lines.origin!r})"
-    return ast.parse(call, mode="eval").body
-
-
 def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:
     """The list of statements that contains the range, and its first and last index; None if the range has no statement.
 

@@ -18,6 +18,7 @@ import kscope
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
+from kscope.language.cuda_header import source_uses_header
 from kscope_cuda import assembler, nvrtc
 from kscope_cuda.nvrtc import LINE_INFO
 
@@ -320,11 +321,26 @@ def test_the_cubin_is_what_ptxas_makes_of_the_same_text(frontend, gpu, source, t
     assert b"kscope_meta" in Path(tmp_path, "k.cubin").read_bytes()
 
 
-def test_sources_that_do_not_use_kscope():
-    assert not nvrtc.uses_kscope("__global__ void k() {}", ("-I/usr/include",))
-    assert nvrtc.uses_kscope('KSCOPE_REGION("a");')
-    assert nvrtc.uses_kscope("#include <kscope.cuh>")
-    assert nvrtc.uses_kscope('#include "mine.cuh"', INCLUDE)
+def test_a_source_uses_the_header_that_its_headers_include(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "mine.cuh").write_text('#include "sub/timed.cuh"\n')
+    (tmp_path / "sub" / "timed.cuh").write_text('#include "../mine.cuh"\n#include "macros.cuh"\n')
+    (tmp_path / "sub" / "macros.cuh").write_text("#include <kscope.cuh>\n#define TIMED KSCOPE_REGION\n")
+    (tmp_path / "other.cuh").write_text("#pragma once\n")
+    folders = nvrtc.include_folders(("-lineinfo", f"-I{tmp_path}", "--include-path=/none"))
+    assert folders == [str(tmp_path), "/none"]
+    for text in ('KSCOPE_REGION("a");', "#include <kscope.cuh>"):
+        assert source_uses_header(text, ())
+    assert source_uses_header('#include "mine.cuh"', folders)
+    assert not source_uses_header('#include "mine.cuh"', ())
+    assert not source_uses_header('#include "other.cuh"\n#include <missing.cuh>', [*folders, kscope.cuda_include()])
+
+
+def test_a_region_of_a_user_s_header_is_recorded(frontend, gpu, tmp_path):
+    (tmp_path / "mine.cuh").write_text("#include <kscope.cuh>\n#define TIMED(name) KSCOPE_REGION(name)\n")
+    text = '#include "mine.cuh"\nextern "C" __global__ void kernel(int* out) { TIMED("in a header"); out[0] = 1; }'
+    frontend.enable(Recording())
+    assert b"in a header" in gpu.compile(text, (f"-I{tmp_path}",))
 
 
 def test_line_information_that_was_not_requested_is_removed_from_the_ptx(frontend, gpu, source, monkeypatch):

@@ -14,8 +14,8 @@ from cupyx.jit import _compile, _cuda_types
 import kscope
 from kscope.errors import PairingError, UsageError
 from kscope.instrument.recording import Recording
+from kscope.language.cuda_header import source_uses_header
 from kscope.marks import grammar
-from kscope_cuda import nvrtc
 
 OUT = _cuda_types.CArray(np.dtype(np.int32), 1, True, True)
 DOUBLE = _cuda_types.Scalar(np.float64)
@@ -298,7 +298,7 @@ def test_a_kernel_that_cannot_be_plain_stays_prepared(frontend, gpu):
 
 
 def test_translated_jit_kernels_are_detected_as_marked(enabled):
-    assert nvrtc.uses_kscope(translate(straight, OUT, INT))
+    assert source_uses_header(translate(straight, OUT, INT), ())
 
 
 def forgets(out, n):

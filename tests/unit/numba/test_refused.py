@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ from numba.cuda.core.errors import TypingError
 
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
+from kscope.language.regions import scope
 from kscope_numba import hook_points
+from kscope_numba.evaluator import Evaluator
 
 from .reading import ptx
 
@@ -29,8 +32,11 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     space = written(f"\n        @cuda.jit\n        def kernel(x, n):\n{lines}")
     with pytest.raises(kind) as caught:
         ptx(built(space["kernel"], SIGNATURE, **options))
-    assert Path(space["__file__"]).name in str(caught.value)
-    return str(caught.value)
+    message = str(caught.value)
+    assert Path(space["__file__"]).name in message
+    where = getattr(caught.value, "where", None)
+    assert where is None or (message.startswith(f"{where}: ") and message.count(where) == 1)
+    return message
 
 
 @pytest.mark.parametrize(("statement", "output"), [
@@ -60,6 +66,19 @@ def test_errors_quote_the_code_and_its_location(enabled: Any, written: Written, 
     message = refused(written, statement, UsageError)
     assert output in message
     assert ".py:9" in message
+
+
+class Refused(scope):
+    def __init__(self, name: str) -> None:
+        raise UsageError(f"{__file__} is not the name of a region: {name}")
+
+
+def test_a_place_in_the_text_of_an_error_is_not_taken_for_its_own() -> None:
+    def kernel() -> None: ...
+
+    with pytest.raises(UsageError, match="is not the name") as caught:
+        Evaluator(kernel, lambda node: node).scope(ast.parse("Refused('load')", mode="eval").body)
+    assert caught.value.where == f"{__file__}:1"
 
 
 def test_numba_errors_in_a_region_have_the_users_line(enabled: Any, written: Written) -> None:

@@ -384,8 +384,9 @@ def _native(definition: Any, one: Lines) -> Any:
     import ast
 
     from kscope.instrument.selection import pylines
+    from kscope.language.selected import entered
 
-    return ast.fix_missing_locations(pylines.wrap(definition, [one], pylines.entered))
+    return ast.fix_missing_locations(pylines.wrap(definition, [one], entered))
 
 
 def _unmarked(log: list[Any]) -> list[Any]:

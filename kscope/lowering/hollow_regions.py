@@ -1,4 +1,4 @@
-"""Regions whose work the compiler moved elsewhere: no instruction is left between their clock reads.
+"""Hollow regions, whose work the compiler moved elsewhere: no instruction is left between their clock reads.
 
 A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it: to
 where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, for work of any length.
@@ -34,7 +34,6 @@ _PURE = re.compile(
 )
 """Arithmetic, tensor cores' too, and loads of parameters, constants, shared and read-only memory."""
 _READS_CLOCK = re.compile(r"%(?:clock|globaltimer)")
-_IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV")
 
 
 def with_problems(
@@ -74,17 +73,17 @@ def in_binaries(
     """The problems `hollow` of code that nvcc built.
 
     Args:
-        cubins: the kernels, perhaps for several architectures: a region is empty if it is so in all.
+        cubins: the kernels, perhaps for several architectures: a region is hollow if it is so in all.
         places: region -> file and line.
         kernels: returns the names of the kernels that a symbol may be of.
     """
-    empty, busy = set[tuple[str, str]](), set[tuple[str, str]]()
+    hollow, busy = set[tuple[str, str]](), set[tuple[str, str]]()
     for function in (one for cubin in cubins for one in _disassembled(cubin).values()):
         without, others = _sorted(function, places)
         for kernel in kernels(function.name):
-            empty |= {(kernel, name) for name in without}
+            hollow |= {(kernel, name) for name in without}
             busy |= {(kernel, name) for name in others}
-    return tuple(_problem(kernel, name, places[name], "KSCOPE_PIN()") for kernel, name in sorted(empty - busy))
+    return tuple(_problem(kernel, name, places[name], "KSCOPE_PIN()") for kernel, name in sorted(hollow - busy))
 
 
 def _problem(kernel: str, name: str, where: str | None, pin: str = "pin()") -> Problem:
@@ -132,8 +131,7 @@ def _sorted(function: sass.Function, names: Iterable[str]) -> tuple[set[str], se
     read = sass.sites(function, {layout.record_id(name, kind): name for name in names for kind in kinds})
     busy = set(read.unresolved)
     for site in read.sites:
-        inside = [one for one in function.instructions if site.begin < one.at < site.end]
-        if any(one.code not in _IDLE for one in inside):
+        if not sass.is_hollow(one.code for one in function.instructions if site.begin < one.at < site.end):
             busy.add(site.region)
     return {site.region for site in read.sites} - busy, busy
 

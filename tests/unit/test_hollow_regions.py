@@ -10,8 +10,9 @@ import pytest
 from kscope.capture.model import Problem
 from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
-from kscope.lowering import assembler, empty_regions, plan, register_budget
+from kscope.lowering import assembler, hollow_regions, plan, register_budget
 from kscope.machine_code import tools
+from kscope.machine_code.sass import is_hollow
 
 KERNEL = """.version 8.5
 .target sm_90a
@@ -60,7 +61,7 @@ def unneeded(text: str) -> NoReturn:
 def problems(body: str, assemble: object = cubin) -> tuple[Problem, ...]:
     text = KERNEL.format(body=body)
     lowered = plan.lower(text, Recording(), frontend="test")
-    found = empty_regions.with_problems(lowered, text, assemble)  # type: ignore[arg-type]  # a stub
+    found = hollow_regions.with_problems(lowered, text, assemble)  # type: ignore[arg-type]  # a stub
     assert found.meta.problems == found.problems
     return found.problems
 
@@ -87,6 +88,13 @@ def test_selected_lines_are_checked_and_operations_that_a_kind_selected_are_not(
     origin: str, reported: list[str]
 ) -> None:
     assert [one.region for one in problems(loop(region(MOVED).replace(" with", f" {origin}")))] == reported
+
+
+@pytest.mark.usefixtures("disassembler")
+def test_a_region_that_only_reads_a_special_register_has_no_work() -> None:
+    body = region("    mov.u32 %r4, %ctaid.x;\n") + "    st.global.u32 [%rd1+8], %r4;\n"
+    assert [one.region for one in problems(body)] == ["work"]
+    assert is_hollow(["S2R", "CS2R.32", "MOV"]) and not is_hollow(["S2R", "FFMA"])
 
 
 READ_ONLY = "    ld.global.nc.f32 %f3, [%rd1+16];\n"
@@ -147,6 +155,6 @@ def test_without_a_disassembler_nothing_is_reported(monkeypatch: pytest.MonkeyPa
 
 
 def test_large_cubins_are_not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(empty_regions, "MAX_CUBIN", 16)
+    monkeypatch.setattr(hollow_regions, "MAX_CUBIN", 16)
     monkeypatch.setattr(tools, "disassembly", partial(pytest.fail, "disassembled"))
     assert problems(loop(region(MOVED))) == ()

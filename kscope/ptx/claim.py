@@ -11,6 +11,8 @@ from .kernel import Kernel
 from .launch_entry import launch_entry
 
 _LAST_SM = wire.MAX_SMS - 1
+_HEAD = "ks_t, ks_x, ks_y, ks_u"
+"""The words of the first row of a slab's head."""
 
 
 # if gate.epoch and strategy(warp, lane) and sampled: p = atom.add(stripe.head, units)    -- asynchronous
@@ -84,24 +86,36 @@ def claim(kernel: Kernel, opened: bool = False) -> str:
     gate = "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n\t@ks_full bra.uni KS_DONE;\n"
     # a uniform address for other lanes, because stores use it before their predicate
     others = "" if opened else "\tselp.b64 ks_base, ks_base, 0, ks_on;"
+    made = f"\t{{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n{_words(kernel, opened)}"
+    # of the linear block and the warp; a grid of more blocks than a head can number may write its entry again
+    first = (
+        "\tshr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0;"
+        " vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
+    )
+    words, ahead = _HEAD, ""
+    if opened:  # while the claim is under way
+        words = ", ".join(f"ks_h{number}" for number in range(4))
+        ahead = f"\t.reg .b32 ks_h<4>;\n{made}{_moved(words)}{first}\t}}\n"
+        made, first = "\t{\n", ""
     return (
-        f"{'' if opened else gate}"
+        f"{'' if opened else gate}{ahead}"
         "\t{ .reg .pred ks_q; .reg .b32 ks_x;\n"
         f"{_look(units)}"
         "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
         "\t@ks_full bra.uni KS_AGAIN;\n"
-        "KS_HAVE:\n"
-        "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
+        f"KS_HAVE:\n{made}"
         f"\tmad.wide.u32 ks_base, ks_at, {wire.UNIT}, ks_ring;\n"
-        f"{_head(kernel, 'ks_on', 'ks_base', opened)}"
-        # of the linear block and the warp; a grid of more blocks than a head can number may write its entry again
-        "\tshr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0;"
-        " vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n"
+        f"\t@ks_on st.global.v4.u32 [ks_base], {{{words}}};\n{first}"
         f"\t{off}\n{others} }}\n"
         "\t@ks_first bra.uni KS_LAUNCH;\n"
         "KS_DONE:\n"
         f"{_given_up(kernel)}"
     )
+
+
+def _moved(words: str) -> str:
+    pairs = zip(words.split(", "), _HEAD.split(", "), strict=True)
+    return "\t" + " ".join(f"mov.b32 {to}, {word};" for to, word in pairs) + "\n"
 
 
 # granted where units <= limit - p <= mask + 1 (ks_room) and the slab does not run over the ring's edge
@@ -217,7 +231,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "KS_HAVE:\n"
         "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
         f"\tmad.wide.u32 ks_h, ks_at, {wire.UNIT}, ks_ring;\n"
-        f"{_head(kernel, 'ks_l', 'ks_h')}"
+        f"{_words(kernel)}\t@ks_l st.global.v4.u32 [ks_h], {{{_HEAD}}};\n"
         # its earlier waits were counted, but not stored
         "\t@ks_l mov.u64 ks_base, ks_h; @ks_l mov.u32 ks_n, 0; or.pred ks_on, ks_on, ks_l; }\n"
         "KS_LATE:\n\t}\n"
@@ -290,10 +304,8 @@ def _sampled() -> str:
     )
 
 
-def _head(kernel: Kernel, lanes: str, base: str, opened: bool = False) -> str:
-    """The first row of the head, stored by the lanes of a predicate; ks_w gets what the seal needs. Leaves the linear
-    block in ks_z.
-    """
+def _words(kernel: Kernel, opened: bool = False) -> str:
+    """The first row of the head, in _HEAD; ks_w gets what the seal needs. Leaves the linear block in ks_z."""
     number = (
         f"\tand.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, {wire.LANE_SHIFT};"
         f" mad.lo.u32 ks_x, ks_z, {1 << wire.BLOCK_SHIFT}, ks_x;\n"
@@ -310,7 +322,6 @@ def _head(kernel: Kernel, lanes: str, base: str, opened: bool = False) -> str:
         f" and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, {1 << wire.EPOCH_SHIFT}, ks_t;\n"
         f"\tcvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, {wire.TIME_SHIFT};"
         f" {_size(kernel)}\n"
-        f"\t@{lanes} st.global.v4.u32 [{base}], {{ks_t, ks_x, ks_y, ks_u}};\n"
     )
 
 

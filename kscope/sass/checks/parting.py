@@ -17,6 +17,7 @@ _SAME = frozenset(
 """Instructions whose results are equal in all lanes if their operands are; others, such as those that read a lane's
 number or claim memory, may differ.
 """
+_MEMORY = frozenset({"LDG"})
 _VOTES = frozenset({"VOTE", "VOTEU"})
 _LOOSE = ""
 """Lanes that diverged at a branch after which no barrier of inserted code collects them."""
@@ -48,7 +49,7 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
         parted[at] |= apart
         if at not in new:
             astray |= apart  # in kernel code before they meet
-            if one.name in CONTROL_FLOW:
+            if one.name in CONTROL_FLOW and not (one.code == "BRA" and _together(one, same[at])):
                 apart |= {_LOOSE}
         elif one.name == "BSSY":
             barriers = (*_without(barriers, one.operands[0]), one.operands[0])
@@ -61,12 +62,20 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
     return frozenset(at for at, found in parted.items() if not found & astray)
 
 
+def _together(branch: Instruction, same: frozenset[str]) -> bool:
+    """True if all lanes take one way."""
+    guard = branch.guard.lstrip("@!")
+    return not branch.conditional or guard in same or guard.startswith("UP")
+
+
 def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(one for one in barriers if one != name)
 
 
 def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> dict[int, frozenset[str]]:
-    """The registers to which inserted code gave the same value in every lane, before each instruction."""
+    """The registers that have the same value in every lane, before each instruction: those that inserted code wrote, or
+    kernel code from constants and uniform registers.
+    """
 
     def onward(at: int, before: frozenset[str]) -> Iterator[tuple[int, frozenset[str]]]:
         after = _after(by_address[at], before, at in new)
@@ -78,6 +87,8 @@ def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
 def _after(one: Instruction, before: frozenset[str], new: bool) -> frozenset[str]:
     zero = one.code.startswith("CS2R") and one.operands[-1] == "SRZ"
     reads = one.reads - (frozenset() if one.name not in _VOTES else one.reads - {one.guard.lstrip("@!")})
-    if new and (zero or one.name in _SAME) and reads <= before:
+    if not new:
+        reads = frozenset(name for name in reads if not name.startswith(("UR", "UP")))
+    if (zero or (one.name in _SAME and (new or one.name not in _MEMORY))) and reads <= before:
         return before | (one.writes & before if one.conditional else one.writes)
     return before - one.writes

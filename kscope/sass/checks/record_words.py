@@ -42,6 +42,12 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
     named = {one.guard[1:] for at, one in by_address.items() if at in words and one.conditional}
     flags = {by_address[at].operands[2] for at, word in words.items() if _tests_flag(by_address[at], word)}
     guards = frozenset(named | {_contrary(one) for one in named} | flags)
+    # for each recording instruction: the guards of the record's stores
+    guarding = defaultdict[tuple[str, str], set[str]](set)
+    for at, word in words.items():
+        guarding[word.record] |= {by_address[at].guard[1:]} if _stored(by_address[at]) else set()
+    stores = {at: guarding[word.record] for at, word in words.items() if word.kind == "held"}
+    read = _read(by_address, guards, stores)
 
     def onward(place: _Place, before: _State) -> Iterator[tuple[_Place, _State]]:
         at, off = place
@@ -49,15 +55,10 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
         for state, false in _ways(one, before, off, words):
             for to in successors(one):
                 if to in by_address and not (one.conditional and one.guard[1:] in false and to == one.target):
-                    yield (to, _off(one, false, to) & guards), state
+                    yield (to, _off(one, false, to) & read[to]), state
 
     start: dict[_Place, _State] = {(0, frozenset()): {}}
     states = settled(start, onward, lambda one, other: dict(one.items() & other.items()))
-    # for each recording instruction: the guards of the record's stores
-    guarding = defaultdict[tuple[str, str], set[str]](set)
-    for at, word in words.items():
-        guarding[word.record] |= {by_address[at].guard[1:]} if _stored(by_address[at]) else set()
-    stores = {at: guarding[word.record] for at, word in words.items() if word.kind == "held"}
     found = {
         hazard
         for (at, off), state in states.items()
@@ -65,6 +66,29 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
         for hazard in _wrong(by_address[at], state, words, off >= stores.get(at, {""}))
     }
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
+
+
+def _read(
+    by_address: Mapping[int, Instruction], guards: frozenset[str], also: Mapping[int, set[str]]
+) -> dict[int, frozenset[str]]:
+    """The names that are read before they are written, before each instruction: other ones make no difference.
+
+    also: names that count as read at an address.
+    """
+    read = dict.fromkeys(by_address, frozenset[str]())
+    changed = True
+    while changed:
+        changed = False
+        for at in sorted(by_address, reverse=True):
+            one = by_address[at]
+            after = frozenset[str]().union(*(read[to] for to in successors(one) if to in read))
+            written = frozenset[str]() if one.conditional else one.writes
+            names = one.reads | frozenset(name.lstrip("!") for name in also.get(at, ()))
+            before = frozenset(name for name in after if name.lstrip("!") not in written)
+            before |= frozenset(name for name in guards if name.lstrip("!") in names)
+            if before != read[at]:
+                read[at], changed = before, True
+    return read
 
 
 def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[int, Word]) -> _Ways:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...errors import UnsupportedError
 from ..cubin.instructions import Instruction
@@ -27,7 +27,7 @@ _OPERANDS_OF_SHUFFLES = _OPERANDS | {2: ((("R",), 32),)}
 _GUARD, _MADE, _TESTED = 12, (81, 84), (87, 77, 68)
 """Fields of predicates: the guard, results, and operands in their order."""
 _TESTED_BY_COMPARISONS = (87, 68)
-_PREDICATE = re.compile(r"(?<![\w.])P(\d|T)(?!\w)")
+_PREDICATE = re.compile(r"(?<![\w.])(U?P)(\d|T)(?!\w)")
 _TOKEN = re.compile(r"(?<![\w.])(UR|R)(\d+|Z)(?!\d)")
 _DESCRIPTOR = re.compile(r"desc\[")
 _LOADS = ("LD", "LDG")
@@ -43,16 +43,19 @@ class Names:
         registers: for R registers.
         uniform: for UR registers.
         predicates: for P registers.
+        warp_predicates: for UP registers.
     """
 
     registers: Mapping[int, int]
     uniform: Mapping[int, int]
     predicates: Mapping[int, int]
+    warp_predicates: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def of(self, register: str) -> str:
         """The new name of a register, such as "R4" and "P0"."""
         kind, number = re.match(r"(\D+)(\d*)", register).groups()  # type: ignore[union-attr]  # every name fits
-        table = {"R": self.registers, "UR": self.uniform, "P": self.predicates}.get(kind)
+        tables = {"R": self.registers, "UR": self.uniform, "P": self.predicates, "UP": self.warp_predicates}
+        table = tables.get(kind)
         return register if table is None or not number else f"{kind}{table.get(int(number), int(number))}"
 
 
@@ -76,8 +79,9 @@ def renamed(one: Instruction, names: Names) -> int:
     for kind, number, at in _operands(one):
         table = names.registers if kind == "R" else names.uniform
         word = Field(at, _BITS[kind]).put(word, _signed(table.get(number, number), _BITS[kind]))
-    for number, at in _predicates(one):
-        word = word & ~(7 << at) | names.predicates.get(number, number) << at
+    for kind, number, at in _predicates(one):
+        table = names.predicates if kind == "P" else names.warp_predicates
+        word = word & ~(7 << at) | table.get(number, number) << at
     return word
 
 
@@ -144,24 +148,24 @@ def _operands(one: Instruction) -> Iterator[tuple[str, int, int]]:
             yield kind, number, fields.pop(0)[1]
 
 
-def _predicates(one: Instruction) -> Iterator[tuple[int, int]]:
-    """Each predicate that an instruction names, and the lowest bit of its field."""
-    if one.guard.lstrip("@!").startswith("P") and not one.guard.endswith("PT"):
-        yield int(one.guard[-1]), _GUARD
-    made = list(_MADE[: 1 if one.name == "VOTE" else 2])
-    tested = list(_TESTED_BY_COMPARISONS if one.name == "ISETP" else _TESTED)
+def _predicates(one: Instruction) -> Iterator[tuple[str, int, int]]:
+    """Each predicate that an instruction names: its file, its number, and the lowest bit of its field."""
+    if one.guard and not one.guard.endswith("PT"):
+        yield one.guard.lstrip("@!")[:-1], int(one.guard[-1]), _GUARD
+    made = list(_MADE[: 1 if one.name in ("VOTE", "VOTEU") else 2])
+    tested = list(_TESTED_BY_COMPARISONS if one.name in ("ISETP", "UISETP") else _TESTED)
     for position, operand in enumerate(one.operands):
         match = _PREDICATE.search(operand)
         if match is None:
             made = made if position == 0 else []  # results come first
             continue
-        number = 7 if match[1] == "T" else int(match[1])
+        number = 7 if match[2] == "T" else int(match[2])
         fields = made if made and operand[0] != "!" else tested
         while fields and one.word >> fields[0] & 7 != number:
             fields.pop(0)
         if not fields:
             raise UnsupportedError(f"no field of {one} holds {match[0]}")
-        yield number, fields.pop(0)
+        yield match[1], number, fields.pop(0)
 
 
 def _fields(one: Instruction) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -191,7 +195,7 @@ def _signed(number: int, bits: int) -> int:
 
 def _text(operand: str, names: Names) -> str:
     operand = _TOKEN.sub(lambda match: match[0] if match[2] == "Z" else names.of(match[0]), operand)
-    return _PREDICATE.sub(lambda match: match[0] if match[1] == "T" else names.of(match[0]), operand)
+    return _PREDICATE.sub(lambda match: match[0] if match[2] == "T" else names.of(match[0]), operand)
 
 
 def _plain(operand: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...errors import UnsupportedError
 from ...machine_code import elf, occupancy
@@ -20,12 +21,14 @@ def chosen(
     pool: registers.Pool,
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
-    apart: frozenset[regions.Key],
+    apart: Sequence[frozenset[regions.Key]],
     before: int,
     fitting: Fitting,
 ) -> registers.Allocation:
     """Registers with which most blocks fit on an SM. Tried in this order: separate registers for each record, for some
     records, shared ones, and lent ones.
+
+    apart: sets of records with separate registers, tried in order.
     """
 
     def blocks(one: registers.Allocation) -> int:
@@ -33,8 +36,11 @@ def chosen(
 
     tries: list[Callable[[], registers.Allocation]] = [
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset(one.key for one in found))),
-        lambda: pool.owned(found, _numbers(pool, found, together, apart)),
-        lambda: pool.owned(found, _numbers(pool, found, together, apart - _few(pool, found))),
+        *(
+            partial(lambda some, more: pool.owned(found, _numbers(pool, found, together, some, more)), some, more)
+            for some in dict.fromkeys(apart)
+            for more in (2, 1)
+        ),
         lambda: pool.owned(found, _numbers(pool, found, together, frozenset())),
         lambda: pool.lent(pool.spans, together),
     ]
@@ -61,20 +67,20 @@ def _numbers(
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
     apart: frozenset[regions.Key],
+    more: int = 1,
 ) -> dict[regions.Key, int]:
-    """A number for each record; some have separate registers.
+    """A number for each record; some have separate registers, unless a thread has few there.
 
-    The others then share as few as they need: they are in no loop of a pipeline, or where a thread has few registers.
+    The others then share as few as they need: they are in no loop of a pipeline. more: sets of registers, beside those
+    that are needed, where a thread has few.
     """
     few = _few(pool, found)
-    own = [one for one in found if one.key in apart]
-    numbers, rest = regions.apart(own), [one for one in found if one.key not in apart]
-    for some, more in (
-        ([one for one in rest if one.key in few], 1),
-        ([one for one in rest if one.key not in few], not own),
-    ):
+    own = [one for one in found if one.key in apart and one.key not in few]
+    rest = [one for one in found if one.key not in few and one not in own]
+    numbers = regions.apart(own)
+    for some, spare in (([one for one in found if one.key in few], more), (rest, 0 if own else 1)):
         many = max(numbers.values(), default=-1) + 1
-        shared = regions.shared(some, together, int(more)) if some else {}
+        shared = regions.shared(some, together, spare) if some else {}
         numbers |= {key: many + number for key, number in shared.items()}
     return numbers
 

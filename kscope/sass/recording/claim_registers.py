@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -44,16 +44,25 @@ def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) ->
     return [one for one in every if one not in early | state], [one for one in every if one not in late]
 
 
-def uniform(function: Function, used: frozenset[int], at: int, taken: frozenset[int]) -> dict[int, int]:
-    """Uniform registers that neither the kernel nor inserted code uses; at the entry, the kernel's are free."""
+def uniform(known: Known, used: frozenset[int], at: int, taken: frozenset[int]) -> dict[int, int]:
+    """Uniform registers that neither the kernel nor inserted code uses; then those without a value there. At the entry,
+    the kernel's are free.
+    """
     if not at and not used & taken:
         return {}
+    function, nothing = known.function, frozenset[str]()
     own = (name for one in function.instructions[: at and None] for name in one.reads | one.writes)
-    busy = {int(name[2:]) for name in own if name.startswith("UR")} | taken
-    for shift in range(0, _UNIFORM, 2):
-        if all(number + shift < _UNIFORM and number + shift not in busy for number in used):
-            return {number: number + shift for number in used}
-    raise UnsupportedError(f"{function.name} leaves no uniform registers for the claim")
+    named, busy = _uniform(own) | taken, _uniform(known.valued.get(at, nothing) | known.flying.get(at, nothing)) | taken
+    pairs = sorted({number & ~1 for number in used})
+    every = range(registers.UNIFORM[-1], _UNIFORM, 2)
+    free = list(dict.fromkeys(first for some in (named, busy) for first in every if not {first, first + 1} & some))
+    if len(pairs) > len(free):
+        raise UnsupportedError(f"{function.name} leaves no uniform registers for the claim")
+    return {first + n: to + n for first, to in zip(pairs, free, strict=False) for n in range(2) if first + n in used}
+
+
+def _uniform(names: Iterable[str]) -> set[int]:
+    return {int(name[2:]) for name in names if name.startswith("UR")}
 
 
 def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[int, int], tuple[int, ...]]:
@@ -63,12 +72,19 @@ def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[in
     if not at:
         return {}, ()
     needed = registers.needed_predicates(function)[at]
-    if any(name.startswith("UP") for name in needed) and fragment.used("UP"):
-        raise UnsupportedError(f"{function.name} has a uniform predicate where it would claim")
     order = sorted(range(PREDICATES), key=lambda number: f"P{number}" in needed)
     used = sorted(fragment.used("P"))
     chosen = dict(zip(used, order, strict=False))
     return chosen, tuple(number for number in chosen.values() if f"P{number}" in needed)
+
+
+def warp_predicates(function: Function, fragment: Fragment, at: int) -> dict[int, int]:
+    """Replacements for a fragment's uniform predicates: those without a value before an instruction."""
+    needed, used = registers.needed_predicates(function)[at] if at else frozenset[str](), sorted(fragment.used("UP"))
+    free = [number for number in range(PREDICATES) if f"UP{number}" not in needed]
+    if len(used) > len(free):
+        raise UnsupportedError(f"{function.name} needs its uniform predicates where it would claim")
+    return dict(zip(used, free, strict=False))
 
 
 def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:

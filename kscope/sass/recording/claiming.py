@@ -16,6 +16,7 @@ from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
 from . import beginning, claim_registers, fragments, liveness, registers, timing
 from .fragments import Fragment
+from .regions import Key
 from .state import State
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
@@ -105,11 +106,11 @@ def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...
         put: code inserted before each instruction; the instruction after the test gets a label.
         tested: number of instructions up to the end of the test.
     """
-    here = put.get(claim.at, [])
+    here, name = put.get(claim.at, []), next(str(one.to) for one in claim.behind if str(one.to).startswith(_BACK))
     if tested < len(here):
-        here[tested] = replace(here[tested], label=_BACK)
+        here[tested] = replace(here[tested], label=name)
         return claim.behind
-    return tuple(replace(one, to=insert.own(claim.at)) if one.to == _BACK else one for one in claim.behind)
+    return tuple(replace(one, to=insert.own(claim.at)) if one.to == name else one for one in claim.behind)
 
 
 def _late(function: Function, stores: int) -> int:
@@ -140,56 +141,16 @@ def _at(
     written: frozenset[int],
 ) -> Claim:
     function, state = known.function, allocation.state
-    values = fragments.between(kernel)
-    ids = _ids(allocation, written)
-    of_ids = {int(name[1:]) for one in ids if one.seen and state.on is None for name in one.seen.writes}
-    early, late = claim_registers.free(known, at, written, state.registers | of_ids)
+    early, late = claim_registers.free(known, at, written, state.registers | _of_ids(allocation, written))
     boards, gate, loaded = claim_registers.boards(function, at)
-    descriptor = fragments.descriptor(claim)
-    state_names = fragments.STATE if kernel.sized else fragments.STATE[:-1]
-    kept = {n: _of(state, name) for n, name in enumerate(state_names)}
-    there = claim_registers.left_there(claim, {n: int(one[1:]) for n, one in kept.items() if one[0] == "R"})
-    second = claim_registers.blocks(claim, early, late, there, state.registers)
-    stays = claim_registers.stays(claim, values, second, frozenset(early))
+    second = claim_registers.blocks(claim, early, late, there(claim, kernel, state), state.registers)
+    stays = claim_registers.stays(claim, fragments.between(kernel), second, frozenset(early))
     used = frozenset(second.values()) - claim_registers.untouched(claim, second)
     others = [one for one in early if one not in used]
-    begin = beginning.begun(
-        kernel, stays, others, gate, control, _predicate(function, loaded), descriptor, state.descriptor
-    )
-    where = begin.where
-    uniform = claim_registers.uniform(function, claim.used("UR"), at, state.warp_wide)
-    predicates, saved = claim_registers.predicates(function, claim, at)
-    names = Names(second, uniform, predicates)
-    left = [one for one in late if one not in {*where.values(), *second.values()} | state.registers]
-    if len(saved) > len(left):
-        raise UnsupportedError("the kernel leaves too few registers for the claim")
-    keep, give = _kept(state, saved, left)
-
-    def comes(name: str, number: int) -> list[New]:
-        return [] if where[name] == number else [state.new(f"MOV R{number}, R{where[name]}")]
-
-    def goes(name: str, number: int) -> list[New]:
-        into = _of(state, name)
-        return [] if into == f"R{number}" else [state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")]
-
-    code, behind = fragments.spliced(claim, (values, state_names), names, boards, comes, goes, f"{_LABEL} ")
-    after = [
-        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.zeros) if one is not None),
-        *_recording(state),
-        *give,  # from registers that may hold ids from here on
-        *ids,
-        state.new("BRA `()", Control(stall=5), to=_BACK),
-    ]
-    epoch = where[values[0]]
-    test = [
-        *_open(state, epoch, gate, registers.needed_predicates(function)[at]),
-        *_at_rest(state),
-        *(ids if state.on is None else ()),  # the claim returns after these
-    ]
-    highest = max(*where.values(), *second.values(), *left[: len(saved)])
-    first, *rest = [*keep, *code]
-    start = [replace(first, label=_LABEL)] if not first.label else [state.new("NOP", label=_LABEL), first]
-    cold, rare = (timing.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
+    predicate, descriptor = free_predicate(function, loaded), fragments.descriptor(claim)
+    begin = beginning.begun(kernel, stays, others, gate, control, predicate, descriptor, state.descriptor)
+    place = Place(known, at, written, late, second, boards, gate)
+    test, cold, rare, highest = claimed(place, claim, kernel, allocation, begin.where)
     begins, loads = begin.clocks, begin.loads
     parts = [timing.with_least_stalls(one, function.arch) for one in (begins, loads, test)]
     if loaded == at:  # with all waits in between
@@ -199,7 +160,97 @@ def _at(
     return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), tuple(rare), loaded, at, highest)
 
 
-def _predicate(function: Function, at: int) -> int:
+@dataclass(frozen=True)
+class Place:
+    """Where a kernel claims.
+
+    Attributes:
+        known: the kernel.
+        at: the instruction before which the gate is tested.
+        written: registers that hold a part of a record there.
+        late: registers that are free there.
+        chosen: the registers of the claim.
+        boards: the scoreboards of the claim.
+        gate: the scoreboard of the gate's loads.
+        name: suffix of its labels.
+        records: those that may be written after it; None for all.
+    """
+
+    known: claim_registers.Known
+    at: int
+    written: frozenset[int]
+    late: list[int]
+    chosen: Mapping[int, int]
+    boards: Mapping[int, int]
+    gate: int
+    name: str = ""
+    records: frozenset[Key] | None = None
+
+
+def claimed(
+    place: Place, claim: Fragment, kernel: ptx.Kernel, allocation: registers.Allocation, where: Mapping[str, int]
+) -> tuple[list[New], list[New], list[New], int]:
+    """The test, the claim, its parts that rarely run, and the highest register that it uses.
+
+    where: registers of the begin's values.
+    """
+    state, function, values = allocation.state, place.known.function, fragments.between(kernel)
+    label, back = f"{_LABEL}{place.name}", f"{_BACK}{place.name}"
+    uniform = claim_registers.uniform(place.known, claim.used("UR"), place.at, state.warp_wide)
+    predicates, saved = claim_registers.predicates(function, claim, place.at)
+    warp_wide = claim_registers.warp_predicates(function, claim, place.at)
+    names = Names(place.chosen, uniform, predicates, warp_wide)
+    left = [one for one in place.late if one not in {*where.values(), *place.chosen.values()} | state.registers]
+    if len(saved) > len(left):
+        raise UnsupportedError("the kernel leaves too few registers for the claim")
+    keep, give = _kept(state, saved, left)
+    ids = _ids(allocation, place.written, place.records)
+
+    def comes(name: str, number: int) -> list[New]:
+        return [] if where[name] == number else [state.new(f"MOV R{number}, R{where[name]}")]
+
+    def goes(name: str, number: int) -> list[New]:
+        into = _of(state, name)
+        return [] if into == f"R{number}" else [state.new(f"{'R2UR' if into[0] == 'U' else 'MOV'} {into}, R{number}")]
+
+    code, behind = fragments.spliced(claim, (values, _names(kernel)), names, place.boards, comes, goes, f"{label} ")
+    after = [
+        *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.zeros) if one is not None),
+        *_recording(state),
+        *give,  # from registers that may hold ids from here on
+        *ids,
+        state.new("BRA `()", Control(stall=5), to=back),
+    ]
+    test = [
+        *_open(state, where[values[0]], place.gate, registers.needed_predicates(function)[place.at], label),
+        *_at_rest(state),
+        *(ids if state.on is None else ()),  # the claim returns after these
+    ]
+    highest = max(*where.values(), *place.chosen.values(), *left[: len(saved)])
+    first, *rest = [*keep, *code]
+    start = [replace(first, label=label)] if not first.label else [state.new("NOP", label=label), first]
+    cold, rare = (timing.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
+    return test, cold, rare, highest
+
+
+def _names(kernel: ptx.Kernel) -> tuple[str, ...]:
+    """Values that a claim leaves to the lane."""
+    return fragments.STATE if kernel.sized else fragments.STATE[:-1]
+
+
+def there(claim: Fragment, kernel: ptx.Kernel, state: State) -> dict[int, int]:
+    """Registers of the claim in which such a value may remain."""
+    kept = {n: _of(state, name) for n, name in enumerate(_names(kernel))}
+    return claim_registers.left_there(claim, {n: int(one[1:]) for n, one in kept.items() if one[0] == "R"})
+
+
+def _of_ids(allocation: registers.Allocation, written: frozenset[int]) -> set[int]:
+    """Registers that hold ids also where no lane records."""
+    ids = _ids(allocation, written) if allocation.state.on is None else []
+    return {int(name[1:]) for one in ids if one.seen for name in one.seen.writes}
+
+
+def free_predicate(function: Function, at: int) -> int:
     """A predicate that is free before an instruction."""
     needed = registers.needed_predicates(function)[at]
     for number in range(claim_registers.PREDICATES):
@@ -218,7 +269,7 @@ def _at_rest(state: State) -> list[New]:
     ]
 
 
-def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[New]:
+def _open(state: State, epoch: int, gate: int, needed: frozenset[str], label: str) -> list[New]:
     """A branch to the claim if the gate is open."""
     free = (
         [one for one in range(claim_registers.PREDICATES) if f"P{one}" not in needed]
@@ -230,20 +281,21 @@ def _open(state: State, epoch: int, gate: int, needed: frozenset[str]) -> list[N
     waits = Control(waits=frozenset({gate}))
     return [
         state.new(f"ISETP.NE.U32.AND P{free[0]}, PT, R{epoch}, RZ, PT", waits),
-        state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=_LABEL),
+        state.new(f"@P{free[0]} BRA `()", Control(stall=5), to=label),
     ]
 
 
-def _ids(allocation: registers.Allocation, written: frozenset[int]) -> list[New]:
+def _ids(allocation: registers.Allocation, written: frozenset[int], records: frozenset[Key] | None = None) -> list[New]:
     """The ids and values of records that have separate registers; of others, marks write all words."""
     keys = {quad: key for key, quad in allocation.quads.items()}
+    needed = {quad for key, quad in allocation.quads.items() if records is None or key in records}
     return [
         replace(
             allocation.state.new(f"IMAD.MOV.U32 R{quad + word}, RZ, RZ, {value:#x}"), word_of=Word(keys[quad], "always")
         )
         for quad, own in sorted(allocation.own.items())
         for word, value in ((1, own), (3, 0))
-        if quad + word not in written
+        if quad + word not in written and quad in needed
     ]
 
 

@@ -7,40 +7,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from ...util.flow import reached
-from ..checks.hazards import successors
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
 from ..placing.code import Machine
-from ..placing.paths import Spot
 from . import rows
 from .later import Later
 from .regions import Key, Record
-from .registers import EXTRA, RECORD, Allocation
+from .registers import EXTRA, RECORD, UNIFORM, Allocation
+from .sinks import Copy, Where, block_of, instant, loop_of, plain, uniform
 from .sites import Site
 
 _STORE = "STG"
 _WORDS = (0, 2, 3)
 """Words of a record without its id."""
-_DRAIN, _ALL = "WARPGROUP.DEPBAR", "0x0"
-_AWAITS = "SYNCS.PHASECHK"
-_PIPELINED = ("WARPGROUP", "UTMALDG")
-"""Instructions of loops in which something is under way where an iteration ends."""
 _ADDRESSES = 3
 """Registers, beside the state's, for addresses of records that are stored together."""
-
-
-class _Mark(Protocol):
-    """A copy of a mark: a site, or what becomes one."""
-
-    @property
-    def spot(self) -> Spot: ...
-    @property
-    def act(self) -> str: ...
-    @property
-    def record(self) -> Record: ...
 
 
 @dataclass(frozen=True)
@@ -67,13 +49,20 @@ class Kinds:
     Attributes:
         ends: loops in which copies or products are under way where an iteration ends.
         ahead: also records that end before a wait for all products, most of which are stored there.
+        runs: records of several operations in a row.
     """
 
     ends: bool
     ahead: bool
+    runs: bool = True
+
+    def has(self, where: Where) -> bool:
+        """True if a record that is stored at a place is one of them."""
+        return self.runs if where.run else self.ends if where.ends else self.ahead or not where.first
 
 
-ALL_KINDS = tuple(Kinds(ends, ahead) for ends in (True, False) for ahead in (True, False))
+_BOTH = (True, False)
+ALL_KINDS = tuple(Kinds(ends, ahead, runs) for runs in _BOTH for ends in _BOTH for ahead in _BOTH)
 """In the order in which they are tried."""
 
 
@@ -112,13 +101,22 @@ def planned(
         return none
     taken = {*busy, *chosen.state.registers, *(first + n for first in chosen.quads.values() for n in range(RECORD))}
     free = [number for number in range(most - EXTRA) if number not in taken]
+    used = frozenset[str]().union(*(one.reads | one.writes for one in machine.function.instructions))
+    taken_too = chosen.state.warp_wide
+    warp_flags = [number for number in UNIFORM if f"UR{number}" not in used and number not in taken_too]
     found, zeros, until = list(sites), list[int](), set[int]()
     flags, begins = dict[Key | int, int](), defaultdict[int, set[int]](set)
     stores = dict[int, list[tuple[bool, tuple[int, int], int]]]()
     for place, site in enumerate(sites):
-        alone = [key for key, quad in chosen.quads.items() if quad == site.quad] == [site.record.key]
-        where = _Where.of(machine, site, sites) if _able(site) and alone else None
-        if where is None or not (kinds.ends if where.ends else kinds.ahead or not where.first):
+        where = Where.of(machine, site, sites) if _able(site) else None
+        if where is None or _taken(site, where, sites, chosen) or not kinds.has(where):
+            continue
+        if uniform(site):
+            if not warp_flags:
+                continue
+            found[place] = replace(site, later=True, warp_flag=warp_flags.pop(0))
+            stores.setdefault(where.stores[0], []).append((where.first, where.depth, place))
+            until |= where.until
             continue
         stays = site.guard.lstrip("@!") not in where.written
         flag = None
@@ -146,7 +144,8 @@ def planned(
     least = min((room.get(at, 0) for at in stores if not chosen.narrow or at not in chosen.narrow.inside), default=0)
     many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
     addresses = tuple(one for one in free if one < least)[:many]
-    state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses)
+    flagged = tuple(one.warp_flag for one in found if one.warp_flag is not None)
+    state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses, warp_flags=flagged)
     count = max(chosen.count, max([*zeros, *addresses, 0]) + 1 + EXTRA)
     kept = {
         at: Later(tuple(found[place] for *_, place in sorted(some)), frozenset(begins[at]))
@@ -155,30 +154,44 @@ def planned(
     return Deferral(found, replace(chosen, state=state, count=count), kept, frozenset(until))
 
 
-def candidates(machine: Machine, placed: Sequence[_Mark], pipeline: Set[int]) -> frozenset[Key]:
-    """The records that may be stored elsewhere, if each has separate registers. pipeline: numbers of such marks."""
-    return frozenset(
-        one.record.key
-        for one in placed
-        if one.spot.mark in pipeline and _plain(one) and _Where.of(machine, one, placed) is not None
-    )
+def _taken(site: Site, where: Where, sites: Sequence[Site], chosen: Allocation) -> bool:
+    """True if another record may use a record's registers before it is stored."""
+    if not where.first:
+        return [key for key, quad in chosen.quads.items() if quad == site.quad] != [site.record.key]
+    return any(one.quad == site.quad and one.spot.at in where.until and one is not site for one in sites)
+
+
+def candidates(machine: Machine, placed: Sequence[Copy], pipeline: Set[int]) -> tuple[frozenset[Key], frozenset[Key]]:
+    """The records that may be stored elsewhere, if each has separate registers; and those of them that are in loops.
+
+    pipeline: numbers of such marks.
+    """
+    able = [
+        (one.record.key, Where.of(machine, one, placed)) for one in placed if one.spot.mark in pipeline and plain(one)
+    ]
+    found = {key: where for key, where in able if where is not None}
+    return frozenset(found), frozenset(key for key, where in found.items() if not where.run)
 
 
 def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
-    """The plan in which operations of one line in one loop have separate records: they may wait together.
+    """The plan in which operations of one line in one loop, or in one block outside loops, have separate records: they
+    may wait together.
 
     Args:
         machine: the kernel.
         plan: where records of one name have one key.
         pipeline: numbers of the marks of a pipeline.
     """
-    inside, marks = defaultdict[tuple[Key, int], set[int]](set), defaultdict[Key, set[int]](set)
+    inside, marks = defaultdict[tuple[Key, int, bool], set[int]](set), defaultdict[Key, set[int]](set)
     for one in plan.placed:
         if one.spot.mark in pipeline:
-            loop = _loop(machine, _block(machine, one))
+            block = block_of(machine, one)
+            loop = loop_of(machine, block)
             marks[one.record.key].add(one.spot.mark)
             if loop is not None and one.act != "enter":
-                inside[one.record.key, loop[0]].add(one.spot.mark)
+                inside[one.record.key, loop[0], True].add(one.spot.mark)
+            elif instant(one):
+                inside[one.record.key, block, False].add(one.spot.mark)
     number = dict[int, int]()
     for some in inside.values():
         number |= {mark: max(at, number.get(mark, 0)) for at, mark in enumerate(sorted(some))}
@@ -215,106 +228,4 @@ def _stores(one: Instruction | None) -> bool:
 
 def _able(site: Site) -> bool:
     """True if everything that a record needs is known by the end of its instruction."""
-    return site.pipeline and site.word is None and _plain(site)
-
-
-def _plain(mark: _Mark) -> bool:
-    """True if the lanes of a record are known by the end of its instruction."""
-    source = mark.spot.source
-    guarded = source is not None and (source.voted or source.guard.lstrip("@!").startswith("UP"))
-    return not (mark.spot.guard or mark.spot.after or mark.record.conditional or guarded) and mark.act != "enter"
-
-
-@dataclass(frozen=True)
-class _Where:
-    """Where a record is stored.
-
-    Attributes:
-        stores: the instructions before which it is stored.
-        until: the instructions before which nothing else may be stored until then.
-        first: it is stored in its own iteration.
-        always: its mark follows the first of `stores` in each iteration, in the same block.
-        written: the registers that the loop writes.
-        ends: it is stored where the iteration ends.
-        depth: number of blocks, and bytes of its block, before it in each iteration.
-    """
-
-    stores: tuple[int, ...]
-    until: frozenset[int]
-    first: bool
-    always: bool
-    written: frozenset[str]
-    ends: bool
-    depth: tuple[int, int]
-
-    @staticmethod
-    def of(machine: Machine, mark: _Mark, others: Sequence[_Mark]) -> _Where | None:
-        """Where the record of a mark in a loop of a pipeline is stored; None for others."""
-        flow, blocks = machine.flow, machine.blocks
-        own = _block(machine, mark)
-        loop = _loop(machine, own)
-        if loop is None:
-            return None
-        head, inside = loop
-        members = [n for n in range(len(blocks)) if inside >> n & 1]
-        within = {one.at: one for n in members for one in blocks[n]}
-        again = [
-            one
-            for one in others
-            if one.record.key == mark.record.key and one.act != "enter" and inside >> _block(machine, one) & 1
-        ]
-        if len(again) != 1 or any(one.name == "EXIT" for one in within.values()):
-            return None
-        waits = [(n, one) for n in members for one in blocks[n] if one.code.startswith(_DRAIN)]
-        written = frozenset[str]().union(*(one.writes for one in within.values()))
-        depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
-
-        def passed(last: int) -> list[int]:
-            """The code from the mark up to an instruction."""
-            return list(
-                reached([mark.spot.at], lambda at: [to for to in successors(within[at]) if to in within and to != last])
-            )
-
-        if len(waits) == 1 and waits[0][1].operands[-1] == _ALL:
-            block, wait = waits[0]
-            if own != block and not (flow.dominators[own] >> block & 1 or flow.dominators[block] >> own & 1):
-                return None
-            first = mark.spot.at <= wait.at if own == block else bool(flow.dominators[block] >> own & 1)
-            leaves = sorted({blocks[to][0].at for n in members for to in flow.successors[n] if not inside >> to & 1})
-            always, until = own == block and not first, passed(wait.at)
-            if first and not _stays(within, until):
-                return None
-            stores = (wait.at,) if first else (wait.at, *leaves)
-            return _Where(stores, frozenset(until), first, always, written, False, depth)
-        ends = [n for n in members if head in flow.successors[n]]
-        if len(ends) != 1 or not any(one.name in _PIPELINED for one in within.values()):
-            return None
-        (end,) = ends
-        last = blocks[end][-1]
-        until = passed(last.at)
-        if last.name != "BRA" or own != end or last.at in until or not _stays(within, until):
-            return None
-        return _Where((last.at,), frozenset(until), True, False, written, True, depth)
-
-
-def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:
-    """True if only instructions of a loop follow some of it."""
-    return all(to in within for at in some for to in successors(within[at]))
-
-
-def _loop(machine: Machine, block: int) -> tuple[int, int] | None:
-    """The loop with a block: its first block, and all of them; None if there is none, or if it contains another loop.
-
-    A repeated wait does not count as a loop.
-    """
-    loops = [
-        (head, inside)
-        for head, inside in machine.flow.loops.items()
-        if not (inside == 1 << head and machine.blocks[head][0].code.startswith(_AWAITS))
-    ]
-    found = min((one for one in loops if one[1] >> block & 1), key=lambda one: one[1].bit_count(), default=None)
-    return found if found and not any(other & found[1] == other != found[1] for _, other in loops) else None
-
-
-def _block(machine: Machine, mark: _Mark) -> int:
-    return next(n for n, code in enumerate(machine.blocks) if code[0].at <= mark.spot.at <= code[-1].at)
+    return site.pipeline and site.word is None and plain(site)

@@ -33,6 +33,7 @@ from . import (
     lending,
     marking,
     narrow,
+    partitions,
     records,
     regions,
     registers,
@@ -143,21 +144,27 @@ def recorded(
     highest = fitting.most(max(before, chosen.count))
     in_place = deferring.Deferral(sites, chosen, {}, frozenset())
 
-    def finished(deferral: deferring.Deferral) -> Recorded:
+    def finished(deferral: deferring.Deferral, parted: bool = False) -> Recorded:
         chosen, state = deferral.chosen, deferral.chosen.state
         sites = aside.placed(deferral.sites, chosen, free.busy, most)
-        where = claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most)
+        if parted:
+            claims = partitions.placed(
+                machine, claim, kernel, chosen, sites, deferral.stores.keys(), _control(file), fewest, highest
+            )
+        else:
+            claims = (claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most),)
         end = ending.end(state, records.last(state, kernel.last))
-        highest = max(where.highest, ending.highest(end) if plan.counts else 0)
-        highest = max(highest, *(one.aside or 0 for one in sites), 0)
-        count = max(before, chosen.count, highest + 1 + registers.EXTRA)
+        used = max(*(one.highest for one in claims), ending.highest(end) if plan.counts else 0)
+        used = max(used, *(one.aside or 0 for one in sites), 0)
+        count = max(before, chosen.count, used + 1 + registers.EXTRA)
         controls, put = dict[int, Control](), dict[int, list[New]]()
-        put[0] = [*where.begin]
-        put.setdefault(where.loaded, []).extend(where.load)
-        put.setdefault(where.at, []).extend(where.test)
-        tested = len(put[where.at])
+        put[0] = [*claims[0].begin]
+        put.setdefault(claims[0].loaded, []).extend(claims[0].load)
+        for where in claims:
+            put.setdefault(where.at, []).extend(where.test)
+        tested = [len(put[where.at]) for where in claims]
         writer = records.Writer(state, records.last(state, kernel.last), chosen.low)
-        made = marking.placed(function, sites, writer, where.at, free.busy, deferral.stores)
+        made = marking.placed(function, sites, writer, frozenset(one.at for one in claims), free.busy, deferral.stores)
         if not deferring.in_order(deferral, made.before):
             raise UnsupportedError("a record would be stored in front of an earlier one")
         for at, some in made.before.items():
@@ -177,7 +184,11 @@ def recorded(
         insertion = Insertion(
             put,
             made.after,
-            [*claiming.back(where, put, tested), *end, *where.aside],
+            [
+                *(new for where, many in zip(claims, tested, strict=True) for new in claiming.back(where, put, many)),
+                *end,
+                *(new for where in claims for new in where.aside),
+            ],
             registers=count,
             attributes=claim.stack,
             controls=controls,
@@ -191,9 +202,9 @@ def recorded(
 
     for kinds in deferring.ALL_KINDS:
         deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, kinds)
-        if deferral.stores:
+        for parted in (True, False) if deferral.stores else ():
             with suppress(UnsupportedError):
-                return finished(deferral)
+                return finished(deferral, parted)
     return finished(in_place)
 
 

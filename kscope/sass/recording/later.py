@@ -32,6 +32,9 @@ class Later:
 
 def kept(site: Site, state: State) -> list[New]:
     """At a record's mark: set the flag of the record in the lanes that execute the operation."""
+    if site.warp_flag is not None:
+        text = f"USEL UR{site.warp_flag}, URZ, 0x1, {site.guard.removeprefix('@!')}"
+        return [about(site, _new(state, site, text))]
     if site.flag is None or site.flagged:
         return []
     return [_set(site, state, f"{site.guard} " if site.guard else "")]
@@ -79,7 +82,7 @@ def _set(site: Site, state: State, guard: str = "") -> New:
 
 def _reads_guard(site: Site) -> bool:
     """True if a record is stored under its guard; else its flag includes the guard."""
-    return bool(site.guard) and (site.flag is None or site.flagged)
+    return bool(site.guard) and site.warp_flag is None and (site.flag is None or site.flagged)
 
 
 def _tests(site: Site, state: State) -> tuple[str, ...]:
@@ -90,6 +93,8 @@ def _tests(site: Site, state: State) -> tuple[str, ...]:
         found.append(f"ISETP.NE.U32.AND #, PT, R{site.flag}, RZ, {also}")
     elif state.on is None:
         found.append(f"ISETP.NE.U32.AND #, PT, R{state.lane}, RZ, PT")
+    if site.warp_flag is not None:
+        found.append(f"ISETP.NE.U32.AND #, PT, RZ, UR{site.warp_flag}, {'#' if found else also}")
     if _reads_guard(site):
         both = 0x20 if "!" in site.guard else 0x80
         found.append(f"PLOP3.LUT #, PT, {'#' if found else also}, {site.guard.lstrip('@!')}, PT, {both:#x}, 0x0")

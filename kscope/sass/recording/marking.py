@@ -54,7 +54,7 @@ def placed(
     function: Function,
     sites: Sequence[Site],
     writer: Writer,
-    claim: int,
+    claims: frozenset[int],
     used: frozenset[int],
     left: Mapping[int, Later],
 ) -> Marks:
@@ -64,7 +64,7 @@ def placed(
         function: the kernel without its marks.
         sites: copies of marks; those at one place in the order in which they are inserted.
         writer: writes their instructions.
-        claim: the instruction before which the kernel claims its slab.
+        claims: the instructions before which the kernel claims its slab.
         used: registers that the kernel uses.
         left: records that are stored before an instruction, by address.
     """
@@ -83,7 +83,7 @@ def placed(
         known = clocks.get(spot.at)
         # a part with few registers ends the instructions that are examined, and uses none of these
         lent = not site.low and bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
-        ahead, open_end = _ahead(function, sites[number:], claim, known.at if known else spot.at)
+        ahead, open_end = _ahead(function, sites[number:], claims, known.at if known else spot.at)
         ahead = [] if lent else ahead
         on, many = _on(writer, site, ahead, needed)
         delay = 0
@@ -253,14 +253,16 @@ def _with(read: New, new: New) -> int:
     return controlled(read.word, replace(control(read.word), stall=control(new.word).stall))
 
 
-def _ahead(function: Function, sites: Sequence[Site], claim: int, start: int) -> tuple[list[Instruction], bool]:
+def _ahead(
+    function: Function, sites: Sequence[Site], claims: frozenset[int], start: int
+) -> tuple[list[Instruction], bool]:
     """The kernel instructions that the first site's instructions may follow: those before the next mark that stores, or
     uses its registers. And True if something else than such a mark ends them.
     """
     site, *others = sites
     targets, found = function.targets, list[Instruction]()
     for one in function.instructions[start // BYTES :][:_FAR]:
-        entered = one.at != start and (one.at in targets or one.at == claim)
+        entered = one.at != start and (one.at in targets or one.at in claims)
         if any(
             (other.spot.next in (one.at, site.spot.at) and (other.act not in STARTS or other.quad == site.quad))
             or (one.at in (other.spot.value, other.spot.when) and other.quad == site.quad)

@@ -21,7 +21,7 @@ _ALIGNED = 4
 """Alignment of the uniform registers with a slab's address, as tested on a device."""
 RECORD = 4
 """Registers of a record, and the alignment of the first one."""
-_UNIFORM = tuple(range(61, 3, -1))
+UNIFORM = tuple(range(61, 3, -1))
 """Uniform registers that may be used. ptxas uses UR0 to UR3 and UR62 in no kernel for sm_90.
 
 A kernel that did ended with an illegal instruction on an H200.
@@ -219,7 +219,7 @@ class Pool:
 
         They belong to the whole warp: where lanes diverge, one that has no value on a path has one on another.
         """
-        free = [number for number in _UNIFORM if f"UR{number}" not in self.used]
+        free = [number for number in UNIFORM if f"UR{number}" not in self.used]
         pairs = [number for number in free if number % 2 == 0 and number + 1 in free]
         if not pairs:
             raise UnsupportedError(f"{self.function.name} leaves no two uniform registers in a row")

@@ -45,6 +45,7 @@ class Site:
         later: the record is stored elsewhere, see deferring.py.
         flag: a register that is not 0 while such a record waits to be stored; None if one always does.
         flagged: the flag is set elsewhere, and the guard still holds at the store.
+        warp_flag: a uniform register that is not 0 if the warp executed the operation, whose predicate is uniform.
     """
 
     act: str
@@ -64,6 +65,7 @@ class Site:
     later: bool = False
     flag: int | None = None
     flagged: bool = False
+    warp_flag: int | None = None
 
     @property
     def guard(self) -> str:

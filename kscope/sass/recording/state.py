@@ -33,6 +33,7 @@ class State:
         arch: the architecture of the kernel.
         zeros: registers that are 0 from the claim on, for deferred records, see deferring.py.
         addresses: more registers like `address`, for records that are stored together.
+        warp_flags: uniform registers, of records that are stored later.
     """
 
     base: str
@@ -49,6 +50,7 @@ class State:
     mine: int | None = None
     zeros: tuple[int, ...] = ()
     addresses: tuple[int, ...] = ()
+    warp_flags: tuple[int, ...] = ()
 
     @property
     def new(self) -> Callable[..., New]:
@@ -74,7 +76,7 @@ class State:
     @property
     def warp_wide(self) -> frozenset[int]:
         """Every uniform register that is not the kernel's."""
-        return self.uniform | {self.descriptor, self.descriptor + 1}
+        return self.uniform | {self.descriptor, self.descriptor + 1, *self.warp_flags}
 
     @property
     def lane(self) -> int:

@@ -146,7 +146,7 @@ def test_a_claim_leaves_the_descriptor_to_the_stores_behind_it() -> None:
     function, text = kernel(), piece()
     used = text.used("UR")
     for at in (0, placed().at):
-        names = claim_registers.uniform(function, used, at, used)
+        names = claim_registers.uniform(claim_registers.Known(function, {}, {}), used, at, used)
         assert not used & set(names.values()) and names.keys() == used
 
 

@@ -102,9 +102,75 @@ def test_a_predicate_that_the_loop_overwrites_is_kept_in_a_flag(left: str) -> No
     assert not planned(machine(left, "ISETP.NE.U32.AND P0, PT, R2, RZ, PT"), ARRIVE, most=105).stores
 
 
-def test_records_that_share_registers_are_stored_at_their_marks() -> None:
-    found = planned(machine("0x1"), DRAIN, site("exit", 1, 112, "other"))
-    assert not found.stores and not any(one.later for one in found.sites)
+def test_records_whose_registers_another_one_uses_meanwhile_are_stored_at_their_marks() -> None:
+    other = site("exit", 1, 112, "other")
+    assert [one.later for one in planned(machine("0x1"), DRAIN, other).sites] == [True, False]
+    assert [one.later for one in planned(machine("0x0"), DRAIN, other).sites] == [False, True]
+
+
+def test_records_of_a_producer_are_stored_behind_the_copies_in_front_of_the_next_wait() -> None:
+    again = "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2"
+    code = listed(
+        *("NOP", "NOP", "UTMALDG.2D [UR16], [UR20]", "NOP", again, "@!P0 BRA `(again)", "NOP"),
+        *("UTMALDG.2D [UR16], [UR20]", "@P1 BRA `(loop)", "EXIT", again, "@!P0 BRA `(again)", "BRA `(over)"),
+        loop=1,
+        again=10,
+        over=6,
+    )
+    begin, *ends = site("enter", 4, 112), site("exit", 1, 108), site("exit", 6, 112)
+    found = planned(Machine(code, {}), ends[0], begin, ends[1])
+    assert numbers(found.stores) == {4: [108], 8: [112]}
+
+
+INIT = "@!UP{0} SYNCS.EXCH.64 URZ, [UR8+0x28000], UR12"
+RUN: tuple[Line, ...] = (
+    INIT.format(0),
+    "VOTEU.ALL UP0, P0",
+    INIT.format(1),
+    "BAR.SYNC.DEFER_BLOCKING 0x1",
+    "@!P1 BRA `(again)",
+    "NOP",
+    "@P2 BRA `(over)",
+    "NOP",
+    "EXIT",
+)
+"""Two operations in a row, a wait that is repeated, and a branch, in front of which the records are stored."""
+
+
+def initialized(
+    code: Machine, *more: Site, guards: str = "@!UP0 @!UP1", kinds: Kinds = deferring.ALL_KINDS[0]
+) -> deferring.Deferral:
+    some = [
+        replace(one, spot=replace(one.spot, source=Source(at * BYTES, uniform="UR8", guard=guard)))
+        for (at, quad), guard in zip(((0, 108), (2, 112)), guards.split(), strict=True)
+        for one in (site("instant", at, quad),)
+    ]
+    return planned(code, *some, *more, kinds=kinds)
+
+
+def test_records_of_operations_in_a_row_are_stored_where_the_code_parts() -> None:
+    """Uniform registers keep which of them the warp executed."""
+    found = initialized(Machine(listed(*RUN, again=3, over=8), {}))
+    assert numbers(found.stores) == {6: [108, 112]}
+    assert [one.warp_flag for one in found.sites] == [58, 57] == [*found.chosen.state.warp_flags]
+    assert found.chosen.state.warp_wide >= {57, 58}
+    first = found.sites[0]
+    (kept,) = later.kept(first, STATE)
+    assert kept.seen and kept.seen.operands == ("UR58", "URZ", "0x1", "UP0") and kept.borrowed == {"UP0"}
+    tests = [one.seen for one in stored(STATE, first) if one.seen and one.seen.name == "ISETP"]
+    assert [one.operands[2:4] for one in tests] == [("R102", "RZ"), ("RZ", "UR58")]
+
+
+def test_operations_in_a_row_are_recorded_at_their_marks_where_others_follow_or_they_may_run_again() -> None:
+    whole = Machine(listed(*RUN, again=3, over=8), {})
+    assert not initialized(whole, site("exit", 5, 116)).stores
+    assert not initialized(Machine(listed(*RUN, again=1, over=8), {})).stores
+    assert not initialized(Machine(listed(*RUN, again=3, over=5), {})).stores
+    assert not initialized(whole, guards="@!UP0 @UP1").stores
+    assert numbers(initialized(whole, guards="@UP0 @!UP1").stores) == {6: [112]}
+    leaves = Machine(listed(*RUN[:5], "EXIT", again=3), {})
+    assert not initialized(leaves).stores
+    assert not initialized(whole, kinds=Kinds(True, True, runs=False)).stores
 
 
 def test_operations_of_one_line_have_records_of_their_own_in_a_loop() -> None:

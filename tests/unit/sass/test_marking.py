@@ -32,7 +32,7 @@ def site(act: str, at: int, quad: int = 108, name: str = "part", **more: bool) -
 
 
 def placed(function: Function, *sites: Site, used: Sequence[int] = range(30)) -> Marks:
-    return marking.placed(function, sites, WRITER, 0, frozenset(used), {})
+    return marking.placed(function, sites, WRITER, frozenset({0}), frozenset(used), {})
 
 
 def names(some: Sequence[New]) -> list[str]:
@@ -130,7 +130,8 @@ def test_where_the_kernel_needs_every_predicate_a_record_is_stored_at_the_last_p
     tests = [f"ISETP.NE.U32.AND P{n}, PT, R4, RZ, PT" for n in range(7)]
     uses = [f"@P{n} IMAD.IADD R20, R20, 0x1, R21" for n in range(7)]
     function = listed("HGMMA", *tests, *COMPUTES[:3], *uses, *COMPUTES[:6], END)
-    made = marking.placed(function, [site("exit", 9)], records.Writer(state, "0xff0"), 0, frozenset(range(30)), {})
+    writer = records.Writer(state, "0xff0")
+    made = marking.placed(function, [site("exit", 9)], writer, frozenset({0}), frozenset(range(30)), {})
     assert list(standing(made, "STG")) == [len(function.instructions) - 1]
     assert "P2R" not in [name for some in made.before.values() for name in names(some)]
 
@@ -146,6 +147,7 @@ def test_without_a_predicate_of_the_kernels_one_is_computed_that_is_free_as_far_
     state = State("R100", 102, 101, 60, "R104", None, None, 5, 105)
     needed = "ISETP.NE.U32.AND P0, PT, R4, RZ, PT"
     function = listed(needed, *COMPUTES, "@P0 EXIT", END)
-    made = marking.placed(function, [site("exit", 4)], records.Writer(state, "0xff0"), 0, frozenset(range(30)), {})
+    writer = records.Writer(state, "0xff0")
+    made = marking.placed(function, [site("exit", 4)], writer, frozenset({0}), frozenset(range(30)), {})
     tests = [one.seen for some in made.before.values() for one in some if one.seen and one.seen.name == "ISETP"]
     assert [one.operands[0] for one in tests] == ["P1"]

@@ -60,7 +60,7 @@ class Where:
 
     @staticmethod
     def of(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | None:
-        """Where a record is stored: that of a mark in a loop of a pipeline, or of one of several in a row; else None."""
+        """Where the record of a mark in a loop of a pipeline, or in a row of marks, is stored; None for others."""
         flow, blocks = machine.flow, machine.blocks
         own = block_of(machine, mark)
         loop = loop_of(machine, own)

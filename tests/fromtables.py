@@ -133,7 +133,7 @@ def python(code: str) -> None:
     with kscope.profile() as prof:
         kscope_sim.launch(kernel, grid=2, block=64)
     assert len(prof.trace) or not words & _MARKS, f"{code!r} recorded nothing"
-    assert not [problem for problem in prof.trace.problems if problem.kind != "empty"], prof.trace.problems
+    assert not [problem for problem in prof.trace.problems if problem.kind != "blank"], prof.trace.problems
 
 
 def train(step: int = 0) -> None:

@@ -13,7 +13,7 @@ from types import ModuleType
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.instrument import images
-from kscope.lowering import hollow_regions
+from kscope.lowering import empty_regions
 from kscope.machine_code import fatbin
 from kscope.session.bind import Image
 
@@ -40,7 +40,7 @@ class Library:
         handle: the library.
         metas: its metadata.
         unpaired: problems of marks that do not pair.
-        cubins: its machine code with regions, up to hollow_regions.MAX_CUBIN bytes.
+        cubins: its machine code with regions, up to empty_regions.MAX_CUBIN bytes.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Library:
         """Marks that do not pair, and regions without an instruction. The first call disassembles the code."""
         notes = (note for cubin in self.cubins for note in find(cubin) if note.kind != KERNEL)
         places = {note.text: f"{note.file}:{note.line}" for note in notes}
-        return *self.unpaired, *hollow_regions.in_binaries(self.cubins, places, self._kernels)
+        return *self.unpaired, *empty_regions.in_binaries(self.cubins, places, self._kernels)
 
     def _kernels(self, symbol: str) -> list[str]:
         """The kernels to which a symbol may belong: those whose identifier it is, or contains after its length."""
@@ -92,7 +92,7 @@ class Library:
 
     @staticmethod
     def _of(data: bytes, source: str, handle: ctypes.CDLL | None, metas: tuple[ModuleMeta, ...]) -> Library:
-        cubins, room = list[bytes](), hollow_regions.MAX_CUBIN
+        cubins, room = list[bytes](), empty_regions.MAX_CUBIN
         for cubin in fatbin.cubins(data):
             if any(note.kind != KERNEL for note in find(cubin)):
                 fits = len(cubin) <= room

@@ -12,7 +12,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument import compile_warnings, source_texts
 from kscope.instrument.recording import Recording
 from kscope.language.cuda_header import HEADER, MACRO, cuda_include
-from kscope.lowering import hollow_regions, register_budget
+from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.lowered import SourceInfo
 from kscope.lowering.usage import Usage
 from kscope.ptx import cfg
@@ -105,7 +105,7 @@ def lower(
         source=source,
         code=partial(_code, arch=arch, flags=flags) if arch else None,
     )
-    lowered = hollow_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags), source)
+    lowered = empty_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags), source)
     compile_warnings.warn(lowered.problems)
     text = _strip_line_info(lowered.text, flags)
     code = lowered.cubin or _cubin(text, arch, flags) or text.encode()

@@ -27,7 +27,7 @@ from kscope.instrument.hooks import Hook, Hooks
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
 from kscope.language.mistakes import refuse_mistakes
-from kscope.lowering import hollow_regions, metadata_patch, register_budget
+from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
 from kscope.marks.operations import PIPELINE
@@ -271,7 +271,7 @@ def _lowered(
         source=source,
         code=machine_code.assemble,
     )
-    lowered = hollow_regions.with_problems(lowered, marked, lambda code: assemble(code).cubin, source)
+    lowered = empty_regions.with_problems(lowered, marked, lambda code: assemble(code).cubin, source)
     broken = (one for one in lowered.problems if one.kind == "pairing" and one.region not in traced.selected)
     if traced.taken_apart and (first := next(broken, None)) is not None:
         raise PairingError(first.text)

@@ -23,7 +23,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import KernelSites, Sites
-from kscope.lowering import hollow_regions, register_budget
+from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.lowered import Lowered, SourceInfo
 from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import PREFIX, Mark
@@ -159,7 +159,7 @@ class CompilerHooks:
         def assemble(code: str) -> bytes | None:
             return linking.program_cubin(code, cc, library._max_registers) if whole else None
 
-        lowered = hollow_regions.with_problems(lowered, marked, assemble, source)
+        lowered = empty_regions.with_problems(lowered, marked, assemble, source)
         compile_warnings.warn(lowered.problems)
         for problem in lowered.problems if not lowered.meta.kernels else ():  # the module has no metadata for them
             self._sites.note(recording.selection, problem)

@@ -25,7 +25,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites
 from kscope.language.mistakes import refuse_mistakes
-from kscope.lowering import hollow_regions, register_budget
+from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import without_marks
 from kscope.lowering.source_lines import without_assembly_lines
@@ -237,7 +237,7 @@ class Pipeline:
                 code=None if assembler.has_other_flags(options) else code,
             )
             assemble = partial(assembler.cubin, backend=backend, options=options)
-            lowered = hollow_regions.with_problems(lowered, text, assemble, marking.source_info)
+            lowered = empty_regions.with_problems(lowered, text, assemble, marking.source_info)
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()
             else:  # no marks, so no module metadata

@@ -55,14 +55,14 @@ def render(summary: SummaryData, width: int | None = None, top: int | None = Non
             lines += [line for text in hints(rows) for line in wrapped(text, width, "  ")]
         lines += [cut(_point(row), width) for row in summary.points if row.kernel == kernel]
         lines += _warps([row for row in summary.warps if row.kernel == kernel], summary.info, width)
-    empty = [problem.text for problem in summary.problems if problem.kind == "empty"]
+    empty = [problem.text for problem in summary.problems if problem.kind == "blank"]
     if not lines:
         head = []
         lines = empty or [
             "no records" + ": the filters matched nothing, or no region was reached" * bool(summary.warps)
         ]
     lines += ["", *(line for note in summary.notes for line in wrapped(note, width))] if summary.notes else []
-    problems = [problem.text for problem in summary.problems if problem.kind != "empty"]
+    problems = [problem.text for problem in summary.problems if problem.kind != "blank"]
     lines += [line for text in problems for line in wrapped(f"! {text}", width)]
     return "\n".join([*head, *([""] if head else []), *lines])
 

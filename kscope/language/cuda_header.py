@@ -44,6 +44,6 @@ def with_headers(source: str, folders: Iterable[str]) -> Iterator[str]:
         yield text
         for name in _INCLUDE.findall(text):
             path = next((path for one in (folder, *places) if (path := one / name).is_file()), None)
-            if path is not None and path.name != HEADER and path not in read:
+            if path is not None and path.name != HEADER and (path := path.resolve()) not in read:
                 read.add(path)
                 found.append((path.read_text(errors="replace"), path.parent))

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from ..capture.samples import CodeRegion, Place, SampledFunction
 from ..util.text import some
-from .sass import is_hollow
+from .sass import is_empty
 
 Weights = npt.NDArray[np.float64]
-Placement = Literal["pure", "moved", "hollow", "unknown"]
+Placement = Literal["pure", "moved", "empty", "unknown"]
 
 HEADER = "kscope.cuh"
 """Marks of CUDA C++ are its code: their own lines, and no user's."""
@@ -46,7 +46,7 @@ class PlacedRegion:
         missing: instructions of its lines that are outside.
         moved_in: share of `inside` that is foreign; NaN without source lines or instructions.
         moved_out: share of its lines' instructions that is missing; likewise.
-        verdict: "pure"; "moved": more than MOST_MOVED is foreign or missing; "hollow": nothing is between its clock
+        verdict: "pure"; "moved": more than MOST_MOVED is foreign or missing; "empty": nothing is between its clock
             readings; "unknown": they were not found, or its lines are unknown.
     """
 
@@ -75,9 +75,9 @@ def placed(function: SampledFunction, plain: SampledFunction | None = None) -> t
 
 
 def findings(regions: Iterable[PlacedRegion]) -> Iterator[str]:
-    """A sentence for each region that is hollow or moved."""
+    """A sentence for each region that is empty or moved."""
     for one in regions:
-        if one.verdict == "hollow":
+        if one.verdict == "empty":
             yield f"region {one.region}: no instruction is between its clock readings"
         if one.verdict == "moved" and one.moved_in > MOST_MOVED:
             part = f"{one.moved_in:.0%} of its {one.inside} working instructions"
@@ -111,8 +111,8 @@ def _placed(code: WeighedCode, region: str) -> PlacedRegion:
     verdict: Placement = "pure" if lines.last else "unknown"
     if max(np.nan_to_num([moved_in, moved_out])) > MOST_MOVED:
         verdict = "moved"
-    if code.hollow(region):
-        verdict = "hollow"
+    if code.empty(region):
+        verdict = "empty"
     return PlacedRegion(region, inside, tuple(foreign), tuple(missing), moved_in, moved_out, verdict)
 
 
@@ -164,10 +164,10 @@ class WeighedCode:
         found = [any(covers(*place) for place in self.function.chain(one)) for one in range(len(self.function.at))]
         return int(self.weights[found].sum())
 
-    def hollow(self, region: str) -> bool:
+    def empty(self, region: str) -> bool:
         """Whether the region has no instruction but its clock reads and moves; also none of nested regions."""
         inside = (one for one, stack in enumerate(self._stack) if region in stack)
-        return is_hollow(_opcode(self.function.text[one]) for one in inside)
+        return is_empty(_opcode(self.function.text[one]) for one in inside)
 
     def foreign(self, region: str) -> dict[str, int]:
         """Weights of instructions in the region that belong to other lines, by text."""

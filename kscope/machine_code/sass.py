@@ -96,7 +96,7 @@ class Sites:
     stores: frozenset[int] = frozenset()
 
 
-def is_hollow(codes: Iterable[str]) -> bool:
+def is_empty(codes: Iterable[str]) -> bool:
     """Whether a region with these opcodes between its clock reads, those of nested regions included, has no work."""
     return all(code in _IDLE for code in codes)
 

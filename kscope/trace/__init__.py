@@ -294,7 +294,7 @@ def as_read(data: TraceData, why_empty: str) -> Trace:
     problems = data.problems
     if not len(data) and (len(data.warps) or not any(problem.kind in _REASONS for problem in problems)):
         why = f"{counted(len(data.warps), 'warp')} ran without reaching a region" if len(data.warps) else why_empty
-        problems = (Problem("empty", f"no records: {why}"), *problems)
+        problems = (Problem("blank", f"no records: {why}"), *problems)
     columns: dict[str, Any] = {**vars(data), "problems": problems}
     return Trace(**columns)
 

@@ -116,7 +116,7 @@ def test_a_library_records_after_it_was_armed(build: Build) -> None:
         unit.run(3)
     assert counts(prof.trace) == {"block": 16, "step": 48, "twice": 48}
     assert prof.trace.kernels == ("one_each<T = float>",)
-    assert {problem.kind for problem in prof.trace.problems} <= {"hollow"}  # twice(1) is a constant
+    assert {problem.kind for problem in prof.trace.problems} <= {"empty"}  # twice(1) is a constant
     assert unit.sums == {0.0, 6.0}
 
 
@@ -156,7 +156,7 @@ def test_a_thousand_launches_are_counted(build: Build) -> None:
             unit.run(1, times=100)
     assert len(prof.trace.launches) == 1000
     assert counts(prof.trace) == {"block": 16_000, "step": 16_000, "twice": 16_000}
-    assert {problem.kind for problem in prof.trace.problems} <= {"hollow"}  # twice(1) is a constant
+    assert {problem.kind for problem in prof.trace.problems} <= {"empty"}  # twice(1) is a constant
 
 
 def test_replays_of_a_graph_are_separate_launches(build: Build) -> None:

@@ -42,4 +42,4 @@ def test_arithmetic_that_drifted_is_named_in_both_regions(table: Table) -> None:
 
 def test_a_region_that_the_compiler_emptied_is_empty(table: Table) -> None:
     found = crossed(EMPTIED, "emptied", table)
-    assert found["products"].verdict == "hollow"
+    assert found["products"].verdict == "empty"

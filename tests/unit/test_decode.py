@@ -83,7 +83,7 @@ def test_every_kept_record_is_decoded_once_and_every_other_counted(data: st.Data
     assert trace.warps.records.tolist() == np.bincount(trace.track, minlength=len(drawn)).tolist()
     assert sum(kinds(trace).get(kind, 0) for kind in ("overwritten", "refused")) == sum(more for *_, more in drawn)
     assert int((trace.warps.written - trace.warps.records).sum()) == sum(more for *_, more in drawn)
-    assert not kinds(trace).keys() - {"overwritten", "refused", "rate", "clock", "empty"}
+    assert not kinds(trace).keys() - {"overwritten", "refused", "rate", "clock", "blank"}
 
 
 @given(st.data())
@@ -118,11 +118,11 @@ def test_an_empty_capture_is_an_empty_trace() -> None:
 @pytest.mark.parametrize(
     ("device", "found", "kind"),
     [
-        ({}, (), "empty"),
-        ({}, (Problem("plain", "kernel old was compiled before"),), "empty"),
+        ({}, (), "blank"),
+        ({}, (Problem("plain", "kernel old was compiled before"),), "blank"),
         ({"lost": 5}, (), "lost"),
-        ({"lines": synth.slab([Rec("load", 2000, 2100)])[1:]}, (), "empty"),
-        ({"lines": synth.slab([Rec("load", 2000, 2100)]) ^ np.uint32(1 << 20)}, (), "empty"),
+        ({"lines": synth.slab([Rec("load", 2000, 2100)])[1:]}, (), "blank"),
+        ({"lines": synth.slab([Rec("load", 2000, 2100)]) ^ np.uint32(1 << 20)}, (), "blank"),
         ({}, (Problem("driver", "device 0: CUDA_ERROR_LAUNCH_FAILED"),), "driver"),
         ({}, (Problem("absent", "nothing is recorded on cuda: there is no GPU"),), "absent"),
     ],
@@ -131,7 +131,7 @@ def test_a_trace_without_records_has_one_reason(device: dict[str, Any], found: t
     """A full pool or a fault is not contradicted by guesses about kernels."""
     capture = synth.capture()
     trace = decode(replace(capture, devices=(replace(capture.devices[0], **device),), problems=found))
-    reasons = {"empty", "lost", "driver", "absent"}
+    reasons = {"blank", "lost", "driver", "absent"}
     assert [one.kind for one in trace.problems if one.kind in reasons] == [kind] and len(trace) == 0
 
 
@@ -387,6 +387,6 @@ def test_a_regions_problem_is_shown_if_its_module_recorded() -> None:
     """A process may have bound libraries that a session does not launch."""
     slab, other = synth.slab([synth.Rec("load", 2000, 2100)]), synth.module(["dot"], kernel=5, name="other")
     made = synth.capture(slab)
-    problems = tuple(Problem("hollow", name, kernel=name, region="dot") for name in ("matmul", "other", "elsewhere"))
+    problems = tuple(Problem("empty", name, kernel=name, region="dot") for name in ("matmul", "other", "elsewhere"))
     trace = decode(replace(made, modules=(*made.modules, other), problems=problems))
     assert [problem.text for problem in trace.problems] == ["matmul", "elsewhere"]

@@ -83,7 +83,7 @@ def _used(frontends: Iterable[str]) -> set[str]:
 
 @pytest.mark.parametrize("placement", ["fence", "schedule"])
 def test_the_tag_covers_exactly_the_code_imported_by_the_lowering(placement: Placement) -> None:
-    roots = (*(f"lowering.{one}" for one in ("plan", "register_budget", "hollow_regions")), "language.selected")
+    roots = (*(f"lowering.{one}" for one in ("plan", "register_budget", "empty_regions")), "language.selected")
     seen, work = set[str](), [f"kscope.{one}" for one in roots]
     while work:
         if (name := work.pop()) not in seen and (placement == "schedule" or name != SCHEDULE):

@@ -127,7 +127,7 @@ def test_problems_and_the_clock_are_in_the_table() -> None:
 def test_a_summary_without_records_explains_why() -> None:
     trace = decode(synth.capture())
     assert str(trace.summary()).startswith("no records: kernels with regions were loaded")
-    assert [problem.kind for problem in trace.problems] == ["empty"]
+    assert [problem.kind for problem in trace.problems] == ["blank"]
 
 
 def test_unrecorded_autotuning_launches_are_counted() -> None:

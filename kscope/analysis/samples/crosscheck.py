@@ -24,7 +24,7 @@ from ..warp_regions import SPANS
 from .sampled_time import own_times
 from .stalls import all_warps
 
-Verdict = Literal["agrees", "moved", "hollow", "partial", "perturbed", "unknown", "lines", "pure"]
+Verdict = Literal["agrees", "moved", "empty", "partial", "perturbed", "unknown", "lines", "pure"]
 
 AGREES = 0.01
 """Shares that differ by less agree, whatever the intervals."""
@@ -40,7 +40,7 @@ _LEAST_EACH = 10
 regions in which warps of an SM do different things have other shares.
 """
 _MOST_NAMED = 5
-_WORST: tuple[Placement, ...] = ("unknown", "hollow", "pure", "moved")
+_WORST: tuple[Placement, ...] = ("unknown", "empty", "pure", "moved")
 
 Clocks = dict[str, tuple[float, float]]
 """Region -> its share by clocks, and the standard error."""
@@ -57,7 +57,7 @@ class Crossed:
         samples: the same share by samples.
         margin: half width of the 95 % interval of their difference.
         count: samples in the region.
-        verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "hollow": no
+        verdict: "agrees"; "moved": instructions of other lines are inside, or its own are outside; "empty": no
             instruction is between its clock readings; "partial": the shares differ, and only some warps recorded,
             while all were sampled; "perturbed": the shares differ for another reason; "unknown": its clock readings
             were not found, it has no samples, or the shares differ and each warp has too few samples; "lines": the
@@ -109,9 +109,9 @@ class Crosscheck(Shown):
 
     @property
     def doubts(self) -> Iterator[str]:
-        """A sentence for each region that is hollow, or whose instructions are elsewhere."""
+        """A sentence for each region that is empty, or whose instructions are elsewhere."""
         for row in self.rows:
-            if row.verdict == "hollow":
+            if row.verdict == "empty":
                 yield f"kernel {row.kernel}: region {row.region}: no instruction is between its clock readings"
             if row.verdict == "moved":
                 parts = (
@@ -186,7 +186,7 @@ def _each(
 
 
 def _by_code(name: str, clocks: Clocks, functions: Iterable[SampledFunction]) -> list[Crossed]:
-    """The rows of a kernel without samples: the worst verdict of each region's builds, hollow if no other has one."""
+    """The rows of a kernel without samples: the worst verdict of each region's builds, empty if no other has one."""
     found = dict[str, PlacedRegion]()
     for one in (one for function in functions for one in placed(function)):
         if one.region not in found or _WORST.index(one.verdict) > _WORST.index(found[one.region].verdict):
@@ -267,8 +267,8 @@ def _verdict(
     code = list(code)
     if all(not one.has(region) for one in code):
         return "unknown"
-    if all(one.hollow(region) for one in code):
-        return "hollow"
+    if all(one.empty(region) for one in code):
+        return "empty"
     if max(moved_in, moved_out) > MOVED:  # NaN is not
         return "moved"
     if math.isnan(difference):

@@ -9,7 +9,7 @@ from .crosscheck import Crosscheck, Crossed
 
 _MEANING = {
     "moved": "instructions of other source lines are inside the region, or its own are outside",
-    "hollow": "no instruction is between the clock readings: the compiler moved the work elsewhere",
+    "empty": "no instruction is between the clock readings: the compiler moved the work elsewhere",
     "partial": "the shares differ, but only some warps recorded, and all were sampled: record all warps and blocks",
     "perturbed": "the shares differ, and no moved instruction explains it: the marks change what they measure",
     "unknown": "the clock readings were not found in the code, nothing was sampled, or the shares differ and each warp "

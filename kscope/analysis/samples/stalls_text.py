@@ -11,8 +11,8 @@ from .annotated import Line
 from .reasons import meaning, remedy
 from .stalls import StallRow, Stalls
 
-_REASONS = 3
-"""Reasons in a row."""
+_REASONS, _WIDE = 3, 100
+"""Reasons in a row; one fewer on terminals of fewer columns."""
 _LEAST = 0.05
 """Reasons with a smaller share of the row are not explained below."""
 
@@ -70,7 +70,7 @@ def _table(by: str, rows: list[StallRow], width: int) -> list[str]:
         "issued": [part_text(row.issued) for row in rows],
         "stalled": [part_text(row.stalled) for row in rows],
         "where": [row.where for row in rows],
-        "waits for": [reasons_text(row) for row in rows],
+        "waits for": [reasons_text(row, _REASONS - (width < _WIDE)) for row in rows],
     }
     if not any(row.executions for row in rows):
         del columns["per execution"]
@@ -78,7 +78,7 @@ def _table(by: str, rows: list[StallRow], width: int) -> list[str]:
         del columns["between reads"]
     if not any(row.where for row in rows):
         del columns["where"]
-    head, *lines = grid(by, [row.name for row in rows], columns, width, ("per execution", "issued", "stalled", "where"))
+    head, *lines = grid(by, [row.name for row in rows], columns, width, ("stalled", "per execution", "issued", "where"))
     return [head, *(one for row, line in zip(rows, lines, strict=True) for one in (line, *_instructions(row, width)))]
 
 

@@ -13,7 +13,7 @@ from nvcc import IN_PLACE, compiled, kernel, needs_nvcc
 from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.instrument import images, registry
 from kscope.instrument.recording import Recording
-from kscope.lowering import hollow_regions
+from kscope.lowering import empty_regions
 from kscope.machine_code import fatbin
 from kscope_cuda import Compilation, assembler
 from kscope_cuda.frontend import CudaFrontend
@@ -34,7 +34,7 @@ def test_code_in_place_is_kept_without_a_copy_where_its_library_has_it(monkeypat
     (kept,) = images.kept()
     assert kept is library.cubins[0]
     images._images.clear()
-    monkeypatch.setattr(hollow_regions, "MAX_CUBIN", 1)
+    monkeypatch.setattr(empty_regions, "MAX_CUBIN", 1)
     assert Library.image(data).cubins == ()
     assert list(images.kept()) == [kept] and sum(one.size for one in images._images.values()) < len(kept)
 

@@ -63,7 +63,7 @@ def test_the_disk_cache_returns_the_current_states_kernel(frontend, gpu, source,
 
 
 def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(frontend, gpu, source):
-    problem = Problem("hollow", "a region of a kernel that CuPy found on disk")
+    problem = Problem("empty", "a region of a kernel that CuPy found on disk")
     unmatched = Problem("unmatched", "compilers do not warn of it")
     gpu.backend.metas = (replace(synth.module(), problems=(problem, unmatched)),)
     frontend.enable(Recording())

@@ -326,7 +326,8 @@ def test_a_source_uses_the_header_that_its_headers_include(tmp_path):
     (tmp_path / "mine.cuh").write_text('#include "sub/timed.cuh"\n')
     (tmp_path / "sub" / "timed.cuh").write_text('#include "../mine.cuh"\n#include "macros.cuh"\n')
     (tmp_path / "sub" / "macros.cuh").write_text("#include <kscope.cuh>\n#define TIMED KSCOPE_REGION\n")
-    (tmp_path / "other.cuh").write_text("#pragma once\n")
+    (tmp_path / "other.cuh").write_text('#pragma once\n#include "sub/back.cuh"\n')
+    (tmp_path / "sub" / "back.cuh").write_text('#include "../other.cuh"\n')
     folders = nvrtc.include_folders(("-lineinfo", f"-I{tmp_path}", "--include-path=/none"))
     assert folders == [str(tmp_path), "/none"]
     for text in ('KSCOPE_REGION("a");', "#include <kscope.cuh>"):

@@ -29,4 +29,4 @@ def test_arithmetic_that_drifted_is_named_in_both_regions(frontend, gpu):
 def test_a_region_that_the_compiler_emptied_is_reported_when_it_is_compiled_too(frontend, gpu):
     with pytest.warns(UserWarning, match=r"region 'products' \(kern.cu:\d+\) has no instruction between its clock"):
         found = regions(frontend, gpu, EMPTIED, "emptied")
-    assert (found["products"].verdict, found["load"].verdict) == ("hollow", "pure")
+    assert (found["products"].verdict, found["load"].verdict) == ("empty", "pure")

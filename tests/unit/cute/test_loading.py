@@ -134,7 +134,7 @@ def test_a_kernel_compiled_with_other_options_is_named_when_it_is_launched(gpu: 
 
 
 def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(gpu: Gpu, prepared: Any) -> None:
-    problem = Problem("hollow", "a region of a kernel that CuTe found on disk")
+    problem = Problem("empty", "a region of a kernel that CuTe found on disk")
     gpu.metas = (ModuleMeta("cute", (), (), problems=(problem,)),)
     with pytest.warns(UserWarning, match=f"^kscope: {problem.text}$") as caught:
         launch(Loaded(3, 5))

@@ -120,7 +120,7 @@ EXPECTED = {
 def test_regions_compile_in_every_cute_construct(make: Make, body: str) -> None:
     made = make(BODIES[body])
     assert names(made) == EXPECTED[body]
-    assert {problem.kind for problem in metadata_of(made).problems} <= {"hollow"}
+    assert {problem.kind for problem in metadata_of(made).problems} <= {"empty"}
     assert "//kscope" not in made.ptx
 
 
@@ -222,14 +222,14 @@ def test_the_store_waits_for_the_end_of_its_block(make: Make) -> None:
 def test_regions_of_code_that_never_runs_are_named(make: Make) -> None:
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         made = make('with region("one"):\n    if n != n:\n        with region("never"):\n            x[thread] = 1.0')
-    assert [problem.kind for problem in metadata_of(made).problems] == ["removed", "hollow"]
+    assert [problem.kind for problem in metadata_of(made).problems] == ["removed", "empty"]
 
 
 def test_regions_without_instructions_are_reported(make: Make) -> None:
     with pytest.warns(UserWarning, match="region 'one' .* has no instruction between its clock readings"):
         made = make('with region("one"):\n    unused = Float32(n) * 2.0\nx[thread] = 1.0')
     (problem,) = metadata_of(made).problems
-    assert (problem.kind, problem.kernel, problem.region) == ("hollow", "kernel", "one")
+    assert (problem.kind, problem.kernel, problem.region) == ("empty", "kernel", "one")
 
 
 def test_a_name_that_is_not_static_is_refused(make: Make) -> None:

@@ -64,7 +64,7 @@ def test_a_region_whose_arithmetic_moved_out_of_a_loop_is_reported_when_it_is_co
         warnings.simplefilter("always")
         text = ptx(built(space["kernel"], SIGNATURE, lto=lto))
     problems = metadata_of(text).problems
-    assert [(problem.kind, problem.region) for problem in problems] == ([] if pinned else [("hollow", "products")])
+    assert [(problem.kind, problem.region) for problem in problems] == ([] if pinned else [("empty", "products")])
     assert [str(one.message) for one in caught if issubclass(one.category, UserWarning)] == [
         f"kscope: {problem.text}" for problem in problems
     ]

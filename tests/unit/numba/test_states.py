@@ -233,7 +233,7 @@ def test_code_generated_later_has_the_recording_of_its_kernel(
 
 
 def test_a_kernel_from_the_disk_cache_warns_of_its_problems_once(frontend: Any, gpu: Backend, loads: object) -> None:
-    problem = Problem("hollow", "a region of a kernel that Numba found on disk")
+    problem = Problem("empty", "a region of a kernel that Numba found on disk")
     gpu.metas = (replace(synth.module(), problems=(problem,)),)
     frontend.enable(Recording())
     with pytest.warns(UserWarning, match=f"^kscope: {problem.text}$") as caught:

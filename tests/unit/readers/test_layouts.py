@@ -74,7 +74,7 @@ def test_tagged_records_come_back_as_they_were_made(layout: str, seed: int, turn
     trace = read(buffer, NAMES)
     sm = layout in HAVE_SM and any(lane.sm for lane in made if lane.spans)
     assert rows(trace, sm) == written(made, sm)
-    assert kinds(trace) <= {"assumed", "empty"}
+    assert kinds(trace) <= {"assumed", "blank"}
 
 
 @given(seed=st.integers(0, 1 << 30))
@@ -82,7 +82,7 @@ def test_sm_profiler_events_come_back(seed: int) -> None:
     made = [lane for lane in traces.lanes(random.Random(seed), blocks=3, warps=2) if _apart(lane)]
     trace = readers.sm_profiler(foreign.sm_profiler(groups(made), 3, 2), NAMES)
     assert rows(trace) == written(made)
-    assert kinds(trace) <= {"empty"}
+    assert kinds(trace) <= {"blank"}
 
 
 def _apart(lane: traces.Lane) -> bool:
@@ -104,7 +104,7 @@ def test_nuggets_events_come_back(seed: int, compact: bool) -> None:
         buffer = foreign.nuggets(units, 40)
     trace = readers.nuggets(buffer, NAMES, units=5, compact=compact)
     assert rows(trace, sm=False) == written(made, sm=False)
-    assert kinds(trace) <= {"assumed", "empty"}
+    assert kinds(trace) <= {"assumed", "blank"}
 
 
 def test_the_first_layout_of_nuggets_has_one_slice_and_shows_threads_by_tid() -> None:

@@ -63,7 +63,7 @@ def test_an_empty_session_explains_why_it_is_empty() -> None:
     with kscope.profile() as prof:
         pass
     (problem,) = prof.trace.problems
-    assert problem.kind == "empty"
+    assert problem.kind == "blank"
     assert "no records: no kernel with regions was loaded while recording was on" in problem.text
     with kscope.profile(block=range(100, 101)) as prof:
         launch(work)
@@ -105,7 +105,7 @@ def test_problems_of_regions_in_other_kernels_are_left_out() -> None:
     with kscope.profile() as prof:
         launch(work)
         launch(attention)
-    of_work, of_attention = (Problem("hollow", "empty", kernel=name, region="r") for name in ("work", "attention"))
+    of_work, of_attention = (Problem("empty", "nothing", kernel=name, region="r") for name in ("work", "attention"))
     capture = replace(prof.capture, problems=(of_work, of_attention))
     assert only(capture, Patterns.of("att*")).problems == (of_attention,)
 

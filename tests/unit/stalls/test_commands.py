@@ -17,7 +17,10 @@ from kscope.trace import decode
 from . import programs
 
 
-def test_stalls_lists_regions_with_reasons_and_what_they_mean(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stalls_lists_regions_with_reasons_and_what_they_mean(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(["stalls", path]) == 0
     text = capsys.readouterr().out
     assert re.search(r"load +[\d,]+ +6\d\.\d% .*long_scoreboard 100%", text)

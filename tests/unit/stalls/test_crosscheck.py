@@ -78,7 +78,7 @@ def test_a_region_without_instructions_is_empty_and_one_without_readings_unknown
     function = programs.function(capture)
     inner = [one for one in range(len(function.at)) if "inner" in function.stack(one)]
     text = [("CS2R.32 R4, SR_CLOCKLO" if one in inner else words) for one, words in enumerate(function.text)]
-    assert crossed(programs.changed(capture, text=tuple(text)))["inner"].verdict == "hollow"
+    assert crossed(programs.changed(capture, text=tuple(text)))["inner"].verdict == "empty"
     assert crossed(programs.changed(capture, unresolved=("load",)))["load"].verdict == "unknown"
 
 
@@ -140,7 +140,7 @@ def test_without_samples_a_crosscheck_judges_regions_by_the_machine_code(
     code = without_samples(programs.changed(capture, text=tuple(text)))
     code.save(path)
     found = crossed(code)
-    assert {name: one.verdict for name, one in found.items()} == {"load": "pure", "math": "pure", "inner": "hollow"}
+    assert {name: one.verdict for name, one in found.items()} == {"load": "pure", "math": "pure", "inner": "empty"}
     assert found["load"].clocks > 0.55 and main(["crosscheck", path]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert "! kernel three: it has no samples; its regions are judged by the machine code alone" in shown
@@ -150,7 +150,7 @@ def test_without_samples_a_crosscheck_judges_regions_by_the_machine_code(
     assert main(["crosscheck", path]) == 1
     shown = capsys.readouterr().out
     assert re.search(r"load: 50% of its working instructions are of other lines:\n +0x\w+ FFMA", shown)
-    assert re.search(r"math +3\d\.\d% .* hollow", shown)
+    assert re.search(r"math +3\d\.\d% .* empty", shown)
     assert main(["summary", path]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "! kernel three: region load: 50% of its working instructions are of other lines; kscope" in shown

@@ -1,4 +1,4 @@
-"""Findings about regions in machine code alone: pure, moved in, moved out, hollow; and kscope's own instructions."""
+"""Findings about regions in machine code alone: pure, moved in, moved out, empty; and kscope's own instructions."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def test_arithmetic_that_drifted_into_another_region_is_named_in_both() -> None:
     assert outside.startswith("region math: 50% of its lines' working instructions are outside of it: 0x0060 FFMA")
 
 
-def test_a_region_whose_work_left_is_hollow() -> None:
+def test_a_region_whose_work_left_is_empty() -> None:
     found = regions(*moved(2, "", moved(3, "")))
-    assert (found["load"].verdict, found["load"].moved_out) == ("hollow", 1)
+    assert (found["load"].verdict, found["load"].moved_out) == ("empty", 1)
     assert list(findings([found["load"]])) == ["region load: no instruction is between its clock readings"]
 
 

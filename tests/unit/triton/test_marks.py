@@ -66,7 +66,7 @@ def test_software_pipelined_loops_keep_their_marks(compiler, arch):
     kernel = compiler(pipelined, arch, {"num_stages": 3, "num_warps": 8}, **types)
     assert {"enter load", "exit load", "enter dot", "exit dot"} == set(compiler.marks())
     # Triton 3.6 moves a Blackwell MMA and its loads out of their regions; 3.9 keeps the MMA inside
-    moved = {"hollow"} if arch == 100 and triton.__version__.startswith("3.6") else set[str]()
+    moved = {"empty"} if arch == 100 and triton.__version__.startswith("3.6") else set[str]()
     spilled = {"registers"} if arch == 80 else set[str]()  # 12 bytes
     assert moved <= {problem.kind for problem in compiler_problems(kernel)} <= moved | spilled
 
@@ -91,7 +91,7 @@ def test_a_region_whose_arithmetic_moved_out_of_a_loop_is_reported_when_it_is_co
         kernel = compiler(repeated, a="*fp32", out="*fp32", times="i32", PINNED=pinned)
     problems = compiler_problems(kernel)
     assert [(problem.kind, problem.kernel, problem.region) for problem in problems] == (
-        [] if pinned else [("hollow", "repeated", "products")]
+        [] if pinned else [("empty", "repeated", "products")]
     )
     assert [str(one.message) for one in caught] == [f"kscope: {problem.text}" for problem in problems]
 

@@ -6,7 +6,7 @@ import pytest
 from nvcc import IN_PLACE, compiled, kernel, needs_nvcc
 
 from kscope.errors import MissingError
-from kscope.lowering import hollow_regions
+from kscope.lowering import empty_regions
 from kscope.machine_code import fatbin, tools
 from kscope_cuda.load import Library
 
@@ -37,8 +37,8 @@ def _disassembler() -> None:
 def test_regions_without_an_instruction_are_named_with_their_line(options: tuple[str, ...]) -> None:
     library = Library.image(compiled(kernel(BODY), IN_PLACE, *options, to="fatbin"))
     assert [(one.kind, one.kernel, one.region) for one in library.problems] == [
-        ("hollow", "k", "empty"),
-        ("hollow", "k", "moved"),
+        ("empty", "k", "empty"),
+        ("empty", "k", "moved"),
     ]
     assert "kernel k: region 'empty' (unit.cu:6) has no instruction" in library.problems[0].text
     assert "KSCOPE_PIN() keeps the computation of a value inside" in library.problems[0].text
@@ -46,9 +46,9 @@ def test_regions_without_an_instruction_are_named_with_their_line(options: tuple
 
 @needs_nvcc
 def test_a_region_that_has_work_on_one_architecture_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    sorted_regions = hollow_regions._sorted
+    sorted_regions = empty_regions._sorted
     results = iter([({"moved"}, {"empty"}), ({"moved", "empty"}, set())])
-    monkeypatch.setattr(hollow_regions, "_sorted", lambda *arguments: (sorted_regions(*arguments), next(results))[1])
+    monkeypatch.setattr(empty_regions, "_sorted", lambda *arguments: (sorted_regions(*arguments), next(results))[1])
     library = Library.image(compiled(kernel(BODY), IN_PLACE, *TWO, to="fatbin"))
     assert [one.region for one in library.problems] == ["moved"]
 
@@ -71,6 +71,6 @@ def test_kernels_are_known_by_their_symbols() -> None:
 def test_binding_disassembles_nothing_and_large_code_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     cubin = compiled(kernel(BODY), IN_PLACE, to="cubin")
     assert list(fatbin.cubins(cubin)) == [cubin]
-    monkeypatch.setattr(hollow_regions, "MAX_CUBIN", 16)
+    monkeypatch.setattr(empty_regions, "MAX_CUBIN", 16)
     monkeypatch.setattr(tools, "disassembly", pytest.fail)
     assert Library.image(cubin).problems == ()

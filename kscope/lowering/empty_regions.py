@@ -1,4 +1,4 @@
-"""Hollow regions, whose work the compiler moved elsewhere: no instruction is left between their clock reads.
+"""Empty regions, whose work the compiler moved elsewhere: no instruction is left between their clock reads.
 
 A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it: to
 where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, for work of any length.
@@ -39,7 +39,7 @@ _READS_CLOCK = re.compile(r"%(?:clock|globaltimer)")
 def with_problems(
     lowered: Lowered, text: str, cubin: Callable[[str], bytes | None], source: SourceInfo | None = None
 ) -> Lowered:
-    """The result of a lowering, with a problem `hollow` for each region that has no instruction.
+    """The result of a lowering, with a problem `empty` for each region that has no instruction.
 
     Args:
         lowered: the result.
@@ -70,20 +70,20 @@ def with_problems(
 def in_binaries(
     cubins: Iterable[bytes], places: Mapping[str, str], kernels: Callable[[str], Iterable[str]]
 ) -> tuple[Problem, ...]:
-    """The problems `hollow` of code that nvcc built.
+    """The problems `empty` of code that nvcc built.
 
     Args:
-        cubins: the kernels, perhaps for several architectures: a region is hollow if it is so in all.
+        cubins: the kernels, perhaps for several architectures: a region is empty if it is so in all.
         places: region -> file and line.
         kernels: returns the names of the kernels that a symbol may be of.
     """
-    hollow, busy = set[tuple[str, str]](), set[tuple[str, str]]()
+    empty, busy = set[tuple[str, str]](), set[tuple[str, str]]()
     for function in (one for cubin in cubins for one in _disassembled(cubin).values()):
         without, others = _sorted(function, places)
         for kernel in kernels(function.name):
-            hollow |= {(kernel, name) for name in without}
+            empty |= {(kernel, name) for name in without}
             busy |= {(kernel, name) for name in others}
-    return tuple(_problem(kernel, name, places[name], "KSCOPE_PIN()") for kernel, name in sorted(hollow - busy))
+    return tuple(_problem(kernel, name, places[name], "KSCOPE_PIN()") for kernel, name in sorted(empty - busy))
 
 
 def _problem(kernel: str, name: str, where: str | None, pin: str = "pin()") -> Problem:
@@ -92,7 +92,7 @@ def _problem(kernel: str, name: str, where: str | None, pin: str = "pin()") -> P
         "clock readings: it has no work, or the compiler moved it elsewhere, as it does with arithmetic and with the "
         f"loads of a pipelined loop; {pin} keeps the computation of a value inside"
     )
-    return Problem("hollow", text, kernel=kernel, region=name)
+    return Problem("empty", text, kernel=kernel, region=name)
 
 
 def _marked(text: str) -> Iterator[cfg.Function]:
@@ -131,7 +131,7 @@ def _sorted(function: sass.Function, names: Iterable[str]) -> tuple[set[str], se
     read = sass.sites(function, {layout.record_id(name, kind): name for name in names for kind in kinds})
     busy = set(read.unresolved)
     for site in read.sites:
-        if not sass.is_hollow(one.code for one in function.instructions if site.begin < one.at < site.end):
+        if not sass.is_empty(one.code for one in function.instructions if site.begin < one.at < site.end):
             busy.add(site.region)
     return {site.region for site in read.sites} - busy, busy
 

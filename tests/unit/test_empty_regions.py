@@ -10,9 +10,9 @@ import pytest
 from kscope.capture.model import Problem
 from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
-from kscope.lowering import assembler, hollow_regions, plan, register_budget
+from kscope.lowering import assembler, empty_regions, plan, register_budget
 from kscope.machine_code import tools
-from kscope.machine_code.sass import is_hollow
+from kscope.machine_code.sass import is_empty
 
 KERNEL = """.version 8.5
 .target sm_90a
@@ -61,7 +61,7 @@ def unneeded(text: str) -> NoReturn:
 def problems(body: str, assemble: object = cubin) -> tuple[Problem, ...]:
     text = KERNEL.format(body=body)
     lowered = plan.lower(text, Recording(), frontend="test")
-    found = hollow_regions.with_problems(lowered, text, assemble)  # type: ignore[arg-type]  # a stub
+    found = empty_regions.with_problems(lowered, text, assemble)  # type: ignore[arg-type]  # a stub
     assert found.meta.problems == found.problems
     return found.problems
 
@@ -77,7 +77,7 @@ def disassembler() -> None:
 @pytest.mark.usefixtures("disassembler")
 def test_a_region_whose_work_moved_is_reported_with_the_remedy() -> None:
     (problem,) = problems(loop(region(MOVED)))
-    assert (problem.kind, problem.kernel, problem.region) == ("hollow", "k", "work")
+    assert (problem.kind, problem.kernel, problem.region) == ("empty", "k", "work")
     assert "region 'work' has no instruction between its clock readings" in problem.text
     assert "pin() keeps the computation of a value inside" in problem.text
 
@@ -94,7 +94,7 @@ def test_selected_lines_are_checked_and_operations_that_a_kind_selected_are_not(
 def test_a_region_that_only_reads_a_special_register_has_no_work() -> None:
     body = region("    mov.u32 %r4, %ctaid.x;\n") + "    st.global.u32 [%rd1+8], %r4;\n"
     assert [one.region for one in problems(body)] == ["work"]
-    assert is_hollow(["S2R", "CS2R.32", "MOV"]) and not is_hollow(["S2R", "FFMA"])
+    assert is_empty(["S2R", "CS2R.32", "MOV"]) and not is_empty(["S2R", "FFMA"])
 
 
 READ_ONLY = "    ld.global.nc.f32 %f3, [%rd1+16];\n"
@@ -155,6 +155,6 @@ def test_without_a_disassembler_nothing_is_reported(monkeypatch: pytest.MonkeyPa
 
 
 def test_large_cubins_are_not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hollow_regions, "MAX_CUBIN", 16)
+    monkeypatch.setattr(empty_regions, "MAX_CUBIN", 16)
     monkeypatch.setattr(tools, "disassembly", partial(pytest.fail, "disassembled"))
     assert problems(loop(region(MOVED))) == ()

@@ -33,7 +33,7 @@ class Later:
 def kept(site: Site, state: State) -> list[New]:
     """At a record's mark: set the flag of the record in the lanes that execute the operation."""
     if site.warp_flag is not None:
-        text = f"USEL UR{site.warp_flag}, URZ, 0x1, {site.guard.removeprefix('@!')}"
+        text = f"USEL UR{site.warp_flag}, URZ, 0x1, {site.guard.lstrip('@!')}"
         return [about(site, _new(state, site, text))]
     if site.flag is None or site.flagged:
         return []
@@ -94,7 +94,10 @@ def _tests(site: Site, state: State) -> tuple[str, ...]:
     elif state.on is None:
         found.append(f"ISETP.NE.U32.AND #, PT, R{state.lane}, RZ, PT")
     if site.warp_flag is not None:
-        found.append(f"ISETP.NE.U32.AND #, PT, RZ, UR{site.warp_flag}, {'#' if found else also}")
+        known, flag = "#" if found else also, f"UR{site.warp_flag}"
+        if "!" not in site.guard:  # it is 0 where the predicate is true
+            found.append(f"UIADD3 {flag}, {flag}, 0xffffffff, URZ")
+        found.append(f"ISETP.NE.U32.AND #, PT, RZ, {flag}, {known}")
     if _reads_guard(site):
         both = 0x20 if "!" in site.guard else 0x80
         found.append(f"PLOP3.LUT #, PT, {'#' if found else also}, {site.guard.lstrip('@!')}, PT, {both:#x}, 0x0")

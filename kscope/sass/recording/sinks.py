@@ -88,9 +88,8 @@ class Where:
                 reached([mark.spot.at], lambda at: [to for to in successors(within[at]) if to in within and to != last])
             )
 
-        sink = _sink(blocks[waits[0][0]], waits[0][1]) if len(waits) == 1 else None
-        if sink is not None:
-            (block, _), wait = waits[0], sink
+        if len(waits) == 1 and waits[0][1].operands[-1] == _ALL:
+            block, wait = waits[0]
             if own != block and not (flow.dominators[own] >> block & 1 or flow.dominators[block] >> own & 1):
                 return None
             first = mark.spot.at <= wait.at if own == block else bool(flow.dominators[block] >> own & 1)
@@ -116,18 +115,10 @@ class Where:
         return Where((at,), frozenset(until), True, False, written, True, depth)
 
 
-def _sink(code: Sequence[Instruction], wait: Instruction) -> Instruction | None:
-    """The instruction before which a loop with a wait for products stores its records; None for its end.
-
-    code: the block of the wait.
-    """
-    return wait if wait.operands[-1] == _ALL else None
-
-
 def plain(mark: Copy) -> bool:
     """True if the lanes of a record are known by the end of its instruction."""
     source = mark.spot.source
-    voted = source is not None and (source.voted or source.guard.startswith("@UP"))
+    voted = source is not None and source.voted
     return not (mark.spot.guard or mark.spot.after or mark.record.conditional or voted) and mark.act != "enter"
 
 

@@ -45,7 +45,7 @@ class Site:
         later: the record is stored elsewhere, see deferring.py.
         flag: a register that is not 0 while such a record waits to be stored; None if one always does.
         flagged: the flag is set elsewhere, and the guard still holds at the store.
-        warp_flag: a uniform register that is not 0 if the warp executed the operation, whose predicate is uniform.
+        warp_flag: a uniform register with the operation's uniform predicate: 0 if it is true, else 1.
     """
 
     act: str

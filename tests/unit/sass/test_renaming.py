@@ -37,6 +37,7 @@ def rotated(generator: random.Random) -> Names:
         {number: number + step for number in range(2, 60)},
         {number: number + uniform for number in range(32)},
         {number: (number + step) % 7 for number in range(7)},
+        {number: (number + step + 1) % 7 for number in range(7)},
     )
 
 

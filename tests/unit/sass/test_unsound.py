@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kscope.sass.checks import clobbers, record_words
 from kscope.sass.cubin.insertion import Word
 from kscope.sass.cubin.instructions import BYTES
@@ -97,3 +99,21 @@ def test_what_does_not_run_writes_no_word_of_a_record() -> None:
     assert "R203 of record 'mine' was not written by its marks alone" in "\n".join(
         map(str, record_words.check(function, words))
     )
+
+
+@pytest.mark.parametrize(
+    ("test", "together"),
+    [
+        (("UISETP.GT.U32.AND UP0, UPT, UR7, 0x4, UPT", "PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0"), True),
+        (("MOV R3, R4", "ISETP.NE.U32.AND P0, PT, R3, RZ, PT"), False),
+        (("IMAD.U32 R3, RZ, RZ, UR7", "ISETP.NE.U32.AND P0, PT, R3, RZ, PT"), True),
+        (("LDG.E R3, desc[UR4][R4.64]", "ISETP.NE.U32.AND P0, PT, R3, RZ, PT"), False),
+        (("@P1 MOV R3, RZ", "ISETP.NE.U32.AND P0, PT, R3, RZ, PT"), False),
+    ],
+)
+def test_lanes_stay_together_at_a_branch_of_the_kernel_that_depends_on_uniform_values(
+    test: tuple[str, str], together: bool
+) -> None:
+    function = listed(*test, "@P0 BRA `(over)", "R2UR UR40, R200", "NOP", "EXIT", over=4)
+    found = clobbers.check(function, frozenset({3 * BYTES}), {3 * BYTES: frozenset({"R200"})})
+    assert any("may have diverged" in one.what for one in found) is not together

@@ -24,7 +24,7 @@ Tensors = list[torch.Tensor]
 
 
 def options(placement: str, records: int | str = "auto") -> dict[str, Any]:
-    """Of a session."""
+    """The options of a session."""
     return {"auto": True, "placement": placement, "records": records, "pool": POOL}
 
 

@@ -110,7 +110,7 @@ def with_places(relocations: Section, places: list[int]) -> bytes:
 
 
 def is_elf(data: bytes, *, wide: bool = False) -> bool:
-    """Whether a file that begins with these bytes is an ELF. wide: one of 64 bits."""
+    """True if a file that begins with these bytes is an ELF. wide: one of 64 bits."""
     return data.startswith(_MAGIC + _WIDE if wide else _MAGIC)
 
 

@@ -97,7 +97,7 @@ class Sites:
 
 
 def is_empty(codes: Iterable[str]) -> bool:
-    """Whether a region with these opcodes between its clock reads, those of nested regions included, has no work."""
+    """True if a region with these opcodes between its clock reads, those of nested regions included, has no work."""
     return all(code in _IDLE for code in codes)
 
 

@@ -151,7 +151,7 @@ def parse_strategy(spec: str) -> Strategy:
 
 
 def records_some_warps(spec: str) -> bool:
-    """Whether only some warps of a block record with a strategy, which a file may have made up.
+    """True if only some warps of a block record with a strategy, which a file may have invented.
 
     Args:
         spec: its text.

@@ -68,7 +68,7 @@ UNEMITTED = {
     *("kscope", "kscope.language.cuda_header", "kscope.language.mistakes", "kscope.machine_code.fatbin"),
     *("kscope.session.bind", "kscope.session.states", "kscope.capture.capture_data"),
 }
-"""What frontends import for other things than to emit text: hooks, loaded modules, refusals, sessions."""
+"""Names that frontends import for other purposes than emitting text: hooks, loaded modules, refusals, sessions."""
 
 
 def _names(placement: Placement) -> set[str]:

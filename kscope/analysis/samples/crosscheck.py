@@ -84,7 +84,7 @@ class Crossed:
 
     @property
     def moved(self) -> tuple[bool, bool]:
-        """Whether much of what is inside is foreign, and much of its own is missing."""
+        """True if many instructions inside are foreign, and many of its own are missing."""
         most = MOVED if self.count else MOST_MOVED
         return self.moved_in > most, self.moved_out > most
 

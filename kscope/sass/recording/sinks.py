@@ -16,6 +16,9 @@ from .regions import Record
 _DRAIN, _ALL = "WARPGROUP.DEPBAR", "0x0"
 _AWAITS = "SYNCS.PHASECHK"
 _COPY = "UTMALDG"
+_PRODUCTS = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
+_FEWEST = 4
+"""Least number of products that hide the stores."""
 _PIPELINED = ("WARPGROUP", _COPY)
 """Instructions of loops in which copies or products are under way where an iteration ends."""
 _MANY = 2
@@ -89,7 +92,7 @@ class Where:
             )
 
         if len(waits) == 1 and waits[0][1].operands[-1] == _ALL:
-            block, wait = waits[0]
+            block, wait = waits[0][0], _ahead(blocks[waits[0][0]], waits[0][1])
             if own != block and not (flow.dominators[own] >> block & 1 or flow.dominators[block] >> own & 1):
                 return None
             first = mark.spot.at <= wait.at if own == block else bool(flow.dominators[block] >> own & 1)
@@ -113,6 +116,15 @@ class Where:
         if code[-1].name != "BRA" or at in until or not _stays(within, until):
             return None
         return Where((at,), frozenset(until), True, False, written, True, depth)
+
+
+def _ahead(code: Sequence[Instruction], wait: Instruction) -> Instruction:
+    """The instruction before which waiting records are stored, in a block that waits for all products: the product in
+    the middle of many, because those after it hide the stores; else the wait.
+    """
+    products = [one for one in code if one.name in _PRODUCTS and one.at < wait.at]
+    middle = len(products) // 2
+    return products[middle] if middle >= _FEWEST else wait
 
 
 def plain(mark: Copy) -> bool:

@@ -86,6 +86,14 @@ def test_what_ends_behind_a_wait_for_all_products_is_stored_in_front_of_the_next
     assert {drain.flag, 112, 114, 115, 116, 118, 119} == set(found.chosen.state.zeros)
 
 
+@pytest.mark.parametrize(("many", "place"), [(8, 5), (10, 6), (7, 8), (2, 3)])
+def test_between_many_products_records_are_stored_in_front_of_the_one_in_the_middle(many: int, place: int) -> None:
+    """Else in front of the wait."""
+    code = listed(LOOP[0], *[LOOP[1]] * many, "WARPGROUP.DEPBAR.LE gsb0, 0x0", *LOOP[3:], again=1)
+    left = site("exit", many + 2, 112)
+    assert numbers(planned(Machine(code, {}), left).stores) == {place: [112], many + 6: [112]}
+
+
 def test_in_other_loops_records_are_stored_where_their_iteration_ends() -> None:
     found = planned(machine("0x1"), BEFORE, DRAIN, ARRIVE)
     assert numbers(found.stores) == {END: [108, 112, 116]}

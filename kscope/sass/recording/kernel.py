@@ -23,10 +23,10 @@ from ..cubin.instructions import BYTES, Function
 from ..encoding import forms
 from ..placing import code, labels, paths, pipeline, place
 from . import (
-    aside,
     choosing,
     claiming,
     deferring,
+    early_clocks,
     ending,
     fragments,
     kept_segments,
@@ -146,7 +146,7 @@ def recorded(
 
     def finished(deferral: deferring.Deferral, parted: bool = False) -> Recorded:
         chosen, state = deferral.chosen, deferral.chosen.state
-        sites = aside.placed(deferral.sites, chosen, free.busy, most)
+        sites = early_clocks.placed(deferral.sites, chosen, free.busy, most)
         if parted:
             claims = partitions.placed(
                 machine, claim, kernel, chosen, sites, deferral.stores.keys(), _control(file), fewest, highest

@@ -32,7 +32,7 @@ NAMES = ("load", "dot", "tile")
 
 
 class Case(NamedTuple):
-    """What is timed; `per` items a run, named `unit`; the goal in the table's unit."""
+    """A timed function; `per` items a run, named `unit`; the goal in the table's unit."""
 
     work: Callable[[], object]
     items: int

@@ -37,7 +37,7 @@ OTHER = 60_000
 
 
 def log2_of(records: int) -> int:
-    """Of the room of slabs for so many records."""
+    """log2 of the room of slabs for this many records."""
     return max(2, (records - 1).bit_length())
 
 

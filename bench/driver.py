@@ -121,7 +121,7 @@ class Device:
         )
 
     def fits(self, function: Any, blocks: int, threads: int) -> bool:
-        """Whether an SM holds this many blocks at once, without dynamic shared memory."""
+        """True if an SM holds this many blocks at once, without dynamic shared memory."""
         most = self.check(self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0))
         return int(most) >= blocks
 

@@ -3,12 +3,11 @@
     python bench/faults.py [--trials 5] [--languages triton cupy ...] [--faults arrive trap ...] [--survive shm]
                            [--seconds 440] [--at-once 8] [--json FILE] [--simulator]
 
-A trial is a process (faults_program.py) whose kernel hangs or dies: a seed draws which warp of which block does what at
-which slot. It is explained if `kscope watch` names the role, region, value and block of the culprit, while the kernel
-hangs and when the process is gone; after the death of a process also that it is gone, and what the host launched last.
-The last line is how long a new process of `kscope watch --once` took, from its start to its end, beside the other
-trials that run at once.
-Languages that are not installed are left out. --simulator needs no GPU.
+A trial is a process (faults_program.py) whose kernel hangs or dies: a seed draws the block, warp and slot of the fault.
+It is explained if `kscope watch` names the role, region, value and block of the culprit, while the kernel hangs and
+after the process has ended; then also that it has ended, and the host's last launches. The last line is the time of a
+new process of `kscope watch --once`, beside concurrent trials. Languages that are not installed are left out;
+--simulator needs no GPU.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Trial:
         return place(self.seed)
 
     def expected(self, group: Group) -> bool:
-        """Whether a group of warps is what the fault has made of them."""
+        """True if a group of warps is what the fault has made of them."""
         at = self.place
         region, role, value = {
             "arrive": ("wait_empty", "producer", at.slot + 1),
@@ -81,7 +80,7 @@ class Trial:
 
 
 def wrong(trial: Trial, found: Verdict, *, gone: bool) -> str:
-    """What a verdict lacks; empty if it explains the fault."""
+    """The missing facts of a verdict; empty if it explains the fault."""
     groups = [group for launch in found.launches for group in launch.groups]
     if not any(map(trial.expected, groups)):
         seen = [(one.role, one.state, one.region, one.values, one.warps, one.blocks) for one in groups[:6]]
@@ -149,7 +148,7 @@ def _paths() -> str:
 
 
 def _until_explained(trial: Trial, folder: Path, *, gone: bool, patience: float) -> str:
-    """What was wrong at the last look."""
+    """The missing facts at the last observation."""
     until = time.monotonic() + patience
     while True:
         try:

@@ -1,11 +1,10 @@
-"""What profile(launch_stacks=True) adds to a launch, on the host and without a GPU.
+"""Time that profile(launch_stacks=True) adds to a launch, on the host and without a GPU.
 
     PYTHONPATH=.:frontends:tests python bench/launch_lines.py [--rounds 2000]
 
-A launch is a launcher's functions around the hook, called through a number of functions of a package, between about
-30 us of other Python and C code. Before each launch memory of a given size is read, so that the hook finds cold caches
-up to that size. A round measures, in random order, a launch without recording, one recorded in C, and one recorded in
-Python. Prints medians of the differences from the launch without recording, and their 95 % confidence intervals.
+A round measures, in random order, a launch without recording, one recorded in C, and one recorded in Python, after
+reading memory of a given size, so that caches are cold up to that size. Prints medians of the differences from the
+launch without recording, and their 95 % confidence intervals.
 """
 
 from __future__ import annotations

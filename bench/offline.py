@@ -19,7 +19,7 @@ import kscope
 
 
 def source(kernel: Any, types: Mapping[str, str], constants: Mapping[str, Any]) -> Any:
-    """What triton.compile() takes: a kernel, whose addresses and integers are multiples of 16."""
+    """Arguments of triton.compile(): a kernel, whose addresses and integers are multiples of 16."""
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
     made = GluonASTSource if isinstance(kernel, GluonJITFunction) else ASTSource
     return made(kernel, {**types, **dict.fromkeys(constants, "constexpr")}, dict(constants), aligned)

@@ -1,11 +1,6 @@
-"""Cost of recording a whole CuTe DSL kernel: kscope and NVIDIA's IKET, on the same matmul with the same regions.
-
-The kernel is examples/cute_gemm.py. kscope and IKET run in separate processes; run-iket runs its process twice. In
-each, launches alternate between the kernel without annotations and one variant, in both orders. A sleeping kernel
-precedes every launch: it hides the launch's latency, and keeps the GPU cool and its clock high. CUDA events measure the
-time on the GPU.
-Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends the process at its first launch.
-Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later.
+"""Cost of recording a whole CuTe DSL kernel (examples/cute_gemm.py): kscope and NVIDIA's IKET, on the same matmul with
+the same regions. Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later. kscope and IKET run in separate
+processes, in which launches alternate between the kernel without annotations and one variant, in both orders.
 """
 
 from __future__ import annotations
@@ -134,7 +129,12 @@ def form(name: str, folder: Path) -> Any:
 
 
 def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
-    """Times in us of each kind of launch, and of the kernel without annotations in the same turns; and the device."""
+    """Times in us of each kind of launch, and of the kernel without annotations in the same rounds; and the device.
+
+    A sleeping kernel precedes every launch: it hides the launch's latency, and keeps the GPU cool and its clock high.
+    CUDA events measure the time on the GPU. cuBLAS is not called: IKET 4.8.1 cannot read one of its modules, and ends
+    the process at its first launch.
+    """
     import torch
     from cutlass import cute
     from cutlass.cute.runtime import from_dlpack

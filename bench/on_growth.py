@@ -28,7 +28,7 @@ from kscope.capture.model import ModuleMeta
 from kscope.decoding.slabs import find
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering import plan
 
 SOURCE = Path(__file__).with_name("growth.cu")
@@ -110,7 +110,7 @@ def _sweep(
     on, drained = [], []
     for _ in range(3 if expected <= DECODED else 1):
         epoch = next(EPOCHS)
-        backend.arm(epoch, Sampling(), pool)
+        backend.arm(epoch, Subset(), pool)
         begin = time.perf_counter()
         on.append(_timed(device, launch))
         backend.disarm()

@@ -1,16 +1,7 @@
-"""Cycles that one region adds in the loop of a Numba kernel, beside CUDA C++: the same loop, the same options.
-
-Both loops are 64 dependent FMAs; each runs without and with `with kscope.region("work"):` around them, and a row is the
-difference of the median block's cycles per iteration. The C++ row is compiled by nvcc and lowered by kscope, as B and
-C of on_regions.py are; Numba's rows go through its own compiler, with link-time optimization and without.
-Loops are measured at four places, as their cost may depend on where they fall in the instruction cache: the best place
-and the median one are shown.
-
-Two effects that are not the region's cost are kept out. Counters: Numba's plain integers have 64 bits, and comparing
-them takes ten cycles longer, which the plain loop hides among its FMAs and the marked one cannot, because no
-instruction moves across a clock read. So counters have 32 bits in both languages; separate rows have 64 in both.
-Constants: of two constants of an FMA one needs a register, which the assembler sets inside some loops, for 4 or 10
-cycles an iteration, and before others; these FMAs have one constant.
+"""Cycles that one region adds in the loop of a Numba kernel, compared with CUDA C++: the same loop of 64 dependent
+FMAs, the same options. The C++ row is compiled by nvcc and lowered by kscope, as B and C of on_regions.py are; Numba's
+rows go through its own compiler, with link-time optimization and without. Loops are measured at four places in the
+instruction cache; the best and the median one are shown.
 """
 
 from __future__ import annotations
@@ -100,7 +91,13 @@ def after(context: Any, i: Any) -> Any:
 
 
 def source(marked: bool, place: int, bits: int) -> str:
-    """The loop in Python; `place` FMAs before it move it in the instruction cache."""
+    """The loop in Python; `place` FMAs before it move it in the instruction cache.
+
+    Two effects that are not the region's cost are kept out. Counters have 32 bits in both languages, and 64 in separate
+    rows: comparing Numba's plain integers of 64 bits takes ten cycles longer, which the plain loop hides among its FMAs
+    and the marked one cannot, because no instruction moves across a clock read. The FMAs have one constant: of two, one
+    needs a register, which the assembler sets inside some loops, for 4 or 10 cycles an iteration, and before others.
+    """
     before = "\n".join("    x = fma(x)" for _ in range(place))
     work = "\n".join(f"{'    ' * (3 if marked else 2)}x = fma(x)" for _ in range(FMAS))
     body = f'        with kscope.region("work"):\n{work}' if marked else work

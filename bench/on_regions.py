@@ -32,14 +32,14 @@ import kscope_cuda
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering import plan
 from kscope.machine_code import tools
 from kscope.marks.strategies import AllThreads, Lane0Warp0
 
 SOURCE = Path(__file__).with_name("regions.cu")
 PEER_BYTES = 768 << 20
-"""As in the source: loads read what follows."""
+"""Same as in the source: loads read the following elements."""
 PLACES, REPEATS = 8, 7
 CACHE_LINE = 128
 """Bytes of a line of the instruction cache, 8 instructions: places a multiple of it apart are equivalent."""
@@ -282,7 +282,7 @@ class Loops:
                 self.backend.arm_control_block(int(address), metas)
             else:
                 self.backend.module_loaded(int(self.module))
-            self.backend.arm(1, Sampling(), None)
+            self.backend.arm(1, Subset(), None)
 
     def close(self) -> int:
         """Lanes that found no room and recorded nothing: a loop without stores is faster than one with them."""
@@ -312,7 +312,7 @@ class Loops:
         return per_iteration(taken, config.iterations, self.repeats)
 
     def fits(self, config: Config) -> bool:
-        """Whether all blocks are on the SMs at the same time."""
+        """True if all blocks are on the SMs at the same time."""
         kernels = (f"plain_{config.plain or config.loop}_0", f"marked_{config.loop}_0")
         functions = (self.device.function(self.module, kernel) for kernel in kernels)
         return all(self.device.fits(function, config.blocks, config.block) for function in functions)

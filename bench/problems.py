@@ -35,7 +35,7 @@ NUMBERS: dict[str, tuple[float, ...]] = {
     "tasks": (TASKS, EACH),
     "attention": (LENGTH, SCALE),
 }
-"""What kernels of Triton and Gluon take besides tensors and constants."""
+"""Arguments of Triton and Gluon kernels besides tensors and constants."""
 
 
 @dataclass(frozen=True)

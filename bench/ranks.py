@@ -50,7 +50,7 @@ class Job(jobs.Job):
         return self.ranks * self.steps * 2 * self.warps * self.records
 
     def lines(self, rank: int) -> np.ndarray:
-        """As of the job with few records."""
+        """The lines of a rank, like those of the job with few records."""
         begin, arrive, leave = self.begin[rank], self.arrive[rank], self.leave[rank]
         true = np.stack([np.stack([begin, arrive - 2_000], 1), np.stack([arrive, leave], 1)], 1).reshape(-1, 2)
         launch, block = np.divmod(np.arange(len(true) * self.warps), self.warps)
@@ -77,7 +77,7 @@ class Recorded(kinetos.Recorded):
     records: int = 72
 
     def lines(self, device: int, kernels: dict[str, int], jump: tuple[int, int] | None) -> np.ndarray:
-        """As of the program with few records, of its only GPU, whose clock does not jump."""
+        """The lines of the only GPU, whose clock does not jump, like those of the program with few records."""
         assert jump is None
         launch, block = np.divmod(np.arange(2 * len(self.runs)), 2)
         true = np.array([(one.first, one.last) for one in self.runs], np.int64)[launch]

@@ -1,13 +1,10 @@
-"""What survive="shm" costs: kernel time of sessions with it, of ordinary ones, and without recording, in turns.
+"""Cost of survive="shm": kernel time of sessions with it, of ordinary ones, and without recording, in alternation.
 
     python bench/survive.py [--json FILE] [--sessions 5] [--pool 1024] [--every 1 16] [--records auto 32 ...]
                             [--kernels matmul attention ...]
 
 Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
-records. With --records 32, each warp keeps its last 32. A time is that of a CUDA graph of many launches, divided by the
-number of launches; between replays the pool is emptied, so no warp is lost (those that are lost are printed). Each way
-has a separate graph, because the kernels differ. A cost is the median over sessions of a session's median beside the
-mean of its two neighbors' medians without recording.
+records; with --records 32, each warp keeps its last 32.
 """
 
 from __future__ import annotations
@@ -86,7 +83,13 @@ def median_us(made: torch.cuda.CUDAGraph) -> float:
 
 
 def costs(name: str, every: int, records: str, pool: int, sessions: int) -> list[Cost]:
-    """The kernel in every way."""
+    """The kernel in every way.
+
+    A time is that of a CUDA graph of many launches, divided by the number of launches; between replays the pool is
+    emptied, so no warp is lost (lost ones are printed). Each way has a separate graph, because the kernels differ. A
+    cost is the median over sessions of a session's median compared with the mean of its two neighbors' medians without
+    recording.
+    """
     work = on_triton.workloads((name,))[name]
     graphs = {way: captured(name, work, way, pool, records) for way in ("plain", *WAYS)}
     sequence = list[tuple[str, float]]()

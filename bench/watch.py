@@ -1,10 +1,10 @@
-"""How soon `kscope watch` answers: from the start of its process to its first complete verdict.
+"""Latency of `kscope watch`: from the start of its process to its first complete verdict. Needs no GPU.
 
     python bench/watch.py [--blocks 264] [--runs 20] [--pool 256]
 
 The simulator's kernel leaves 32 warps of each block unfinished, in a pool of --pool MiB: 264 blocks have as many warps
-as 132 SMs hold. Then `kscope watch FILE` and `kscope watch --once FILE` answer, each time in a new process. The table
-shows where the time of an answer goes, and the processes' CPU time, which depends less on what else runs. Needs no GPU.
+as 132 SMs hold. The table has the parts of an answer's time, of `kscope watch FILE` and `--once`, and the processes'
+CPU time, which depends less on other load.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def constants() -> str:
 
 
 def printed(command: str, lines: int | None = None) -> str:
-    """What a command of kscope prints about the tutorial's captures: all of it, or the first lines."""
+    """The output of a kscope command about the tutorial's captures: all of it, or the first lines."""
     words = [str(TUTORIAL / word) if word.endswith(".kscope") else word for word in shlex.split(command)[1:]]
     with redirect_stdout(io.StringIO()) as out, mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS)}):
         cli.main(words)
@@ -177,7 +177,7 @@ def slice_bytes(trace: kscope.Trace, **options: Any) -> float:
 
 
 def sizes() -> str:
-    """What arguments of slices cost, measured."""
+    """The measured cost of arguments of slices."""
     trace = kscope.load(TUTORIAL / "slow.kscope")
     plain = replace(trace, regions=tuple(replace(one, where=None) for one in trace.regions))
     lines, no_lines, no_args = slice_bytes(trace), slice_bytes(plain), slice_bytes(plain, args=False)

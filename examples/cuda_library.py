@@ -25,7 +25,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 
 
 def obstacle() -> str:
-    """Why no library can be built; empty if it can."""
+    """Reason why no library can be built; empty if it can."""
     return "" if shutil.which("nvcc") else "no nvcc here: it comes with the CUDA toolkit"
 
 

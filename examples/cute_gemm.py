@@ -2,12 +2,11 @@
 
     python examples/cute_gemm.py
 
-Blocks work in pairs, clusters of two, on tiles of c one above the other. Both need the same tile of b: each fetches
-one half of it, for both (TMA multicast). A stage is free again when the consumers of both blocks have released it.
-
-Every warp records on a separate track, with its role as the outermost region: the timeline shows the producer run
-ahead, and which warp waits. On an sm_90 GPU: checks the product against torch, writes cute.kscope, prints one line
-per region. Elsewhere: compiles the kernel for sm_90a.
+Blocks work in pairs, clusters of two, on vertically adjacent tiles of c: each fetches one half of the common tile of b,
+for both (TMA multicast), and a stage is free again when the consumers of both blocks have released it. Every warp
+records on a separate track, with its role as the outermost region: the timeline shows the producer run ahead, and which
+warp waits. On an sm_90 GPU: checks the product against torch, writes cute.kscope, prints one line per region;
+elsewhere: compiles the kernel for sm_90a.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A tiled matrix product in CuTe DSL. The same kernel as *_gemm.py in other languages, with the same regions.
+"""A tiled matrix product in CuTe DSL: the same kernel as *_gemm.py in other languages, with the same regions.
 
     python examples/cute_tiled_gemm.py
 
-Common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. cute_gemm.py shows a
-fast product in CuTe. On a GPU: checks the product against torch, writes gemm.kscope, and prints one line per region.
-Without one: compiles the kernel for sm_90a.
+Common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline; cute_gemm.py has a fast
+product. On a GPU: checks the product against torch, writes gemm.kscope, and prints one line per region. Without one:
+compiles the kernel for sm_90a.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A tiled matrix product in Gluon. The same kernel as *_gemm.py in other languages, with the same regions.
+"""A tiled matrix product in Gluon: the same kernel as *_gemm.py in other languages, with the same regions.
 
     python examples/gluon_gemm.py
 
-Layouts are explicit in Gluon: tiles are in shared memory, and each thread has 4 x 4 numbers of the result.
-gluon_warp_specialized.py shows a fast product in Gluon. On a GPU: checks the product against torch, writes gemm.kscope,
-and prints one line per region. Without one: compiles the kernel for sm_90.
+Layouts are explicit in Gluon: tiles are in shared memory, and each thread has 4 x 4 numbers of the result;
+gluon_warp_specialized.py has a fast product. On a GPU: checks the product against torch, writes gemm.kscope, and prints
+one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations

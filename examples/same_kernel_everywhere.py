@@ -3,10 +3,10 @@
     python examples/same_kernel_everywhere.py
 
 The kernels are those of *_softmax.py and *_gemm.py: Triton, Gluon, CuTe DSL, Numba, CUDA C++ through CuPy, and the
-simulator. They do the same work in blocks of the same size and mark it with the same regions, so a row of the table is
-one piece of work in all of them. On a GPU: runs all that are installed, checks every result and every count of
-records, and writes everywhere.kscope and everywhere.pftrace. Without one: compiles what can be compiled, and runs the
-simulator's (and Numba's, with NUMBA_ENABLE_CUDASIM=1). It names what is missing.
+simulator. They do the same work in blocks of the same size with the same regions, so a row of the table is one piece of
+work in all of them. On a GPU: runs all that are installed, checks every result and every count of records, writes
+everywhere.kscope and everywhere.pftrace, and names missing languages. Without one: compiles the others, and runs the
+simulator's (and Numba's, with NUMBA_ENABLE_CUDASIM=1).
 """
 
 from __future__ import annotations

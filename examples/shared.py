@@ -19,7 +19,7 @@ def show(trace: kscope.Trace, expected: int, stem: str) -> None:
 
 
 def triton_on_gpu() -> bool:
-    """Whether Triton has a GPU. Ends the program in Triton's interpreter."""
+    """True if Triton has a GPU. Ends the program in Triton's interpreter."""
     import triton
     from triton.backends import backends
 
@@ -29,7 +29,7 @@ def triton_on_gpu() -> bool:
 
 
 def torch_on_gpu() -> bool:
-    """Whether torch is installed and has a GPU."""
+    """True if torch is installed and has a GPU."""
     try:
         import torch
     except ImportError:

@@ -2,10 +2,10 @@
 
     python examples/triton_megakernel.py
 
-A layer of a network, out = x + normalized(x) @ w, as one task list. A task waits for the tasks whose results it reads;
-`value=task` stores the task in every record, so the timeline shows which block ran which task, which waited for which,
-and blocks that idle at the end of the list. On a GPU: checks the result against torch, writes megakernel.kscope, and
-prints one line per region. Without one: compiles the kernel for sm_90.
+A layer of a network, out = x + normalized(x) @ w, as one task list, in which a task waits for the tasks whose results
+it reads. `value=task` stores the task in every record, so the timeline shows which block ran which task, which waited
+for which, and idle blocks at the end of the list. On a GPU: checks the result against torch, writes megakernel.kscope,
+and prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations

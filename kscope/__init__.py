@@ -87,7 +87,7 @@ _HOME = {
     **dict.fromkeys(("disable", "enable"), "session.states"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
 }
-"""Public name -> "module" that has it, "module:other name", or "module:" for the module itself."""
+"""Public name -> "module" with it, "module:other name", or "module:" for the module itself."""
 
 
 def __getattr__(name: str) -> Any:

@@ -19,10 +19,10 @@ class KscopeError(Exception):
 
 
 class UsageError(KscopeError, ValueError):
-    """An invalid call. The message has what was passed, what was expected, and what to do.
+    """An invalid call. The message has the argument, the expected one, and a remedy.
 
     Attributes:
-        where: the place in a kernel's source that the message begins with; None if it has none.
+        where: place in a kernel's source with which the message begins; None if it has none.
     """
 
     where: str | None = None

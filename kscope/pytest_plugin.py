@@ -41,7 +41,7 @@ class Watchdog:
     """Ends the process when a test takes too long.
 
     Args:
-        seconds: how long a test may take; None for any time.
+        seconds: time limit of a test; None for none.
         record: a session records each test.
     """
 
@@ -84,7 +84,7 @@ class Watchdog:
 
 
 def _verdicts() -> list[str]:
-    """What is known from this process's pool files."""
+    """The verdicts from this process's pool files."""
     from kscope.capture.pools import pool_folder
     from kscope.capture.pools.pool_reading import open_pool
     from kscope.watching import text

@@ -1,4 +1,4 @@
-"""What nvdisasm prints, kept in .cache/nvdisasm for all workers and runs: each start of it takes half a second."""
+"""nvdisasm's output, cached in .cache/nvdisasm for all workers and runs: each start of it takes half a second."""
 
 from __future__ import annotations
 

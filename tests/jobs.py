@@ -76,7 +76,7 @@ class Job:
         return UNIX + int(true) + int(self.host_offset[self.host_of[rank]])
 
     def capture(self, rank: int) -> Capture:
-        """What a rank records."""
+        """The capture of a rank."""
         syncs = tuple(
             ClockSync(self.unix(rank, true - 9_000), self.timer(rank, true), self.unix(rank, true + 11_000))
             for true in (500_000.0, float(self.leave.max()) + 500_000)
@@ -88,7 +88,7 @@ class Job:
         return Capture(synth.EPOCH, (device,), (module,), {"strategy": "elected"}, (), host)
 
     def lines(self, rank: int) -> np.ndarray:
-        """What a rank's GPU wrote."""
+        """The data that a rank's GPU wrote."""
         slabs = []
         for step in range(self.steps):
             begin, arrive = self.begin[rank, step], self.arrive[rank, step]

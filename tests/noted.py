@@ -13,7 +13,7 @@ from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.backend import Backend
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope_sim import Warp
 
 
@@ -62,7 +62,7 @@ class NotedBackend(Backend):
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         return ()
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, folder: Path | None = None) -> None:
         if self.fails is not None:
             raise self.fails
         Noted.log.append(f"arm pool={pool_bytes}")

@@ -36,5 +36,5 @@ def started(
 
 
 def finished(*ranks: subprocess.Popen[str]) -> list[tuple[str, str, int]]:
-    """What each printed to stdout and stderr, and its exit code."""
+    """The stdout and stderr of each, and its exit code."""
     return [(*one.communicate(timeout=PATIENCE_S), one.returncode) for one in ranks]

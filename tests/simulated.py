@@ -11,7 +11,7 @@ import kscope_sim
 from kscope.capture.capture import Capture
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope_sim import Warp
 
 
@@ -19,7 +19,7 @@ def capture(kernel: Any, *, recording: Recording | None = None, pool: int | None
     """One recorded launch."""
     frontend, backend = registry.frontend("sim"), registry.backend("sim")
     frontend.enable(recording or Recording(records=16))
-    backend.arm(1, Sampling(), pool)
+    backend.arm(1, Subset(), pool)
     try:
         kscope_sim.launch(kernel, **launch)
     finally:

@@ -63,7 +63,7 @@ def lanes(rng: random.Random, blocks: int = 3, warps: int = 2, launches: int = 1
 
 
 def trace(made: list[Lane], **slab: int) -> Trace:
-    """What a GPU with a timer of 1 ns would have recorded."""
+    """The recording of a GPU with a timer of 1 ns."""
     grid = max((one.block for one in made), default=0) + 1
     return decode(
         synth.capture(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 PATIENCE_S = 300
-"""What takes longer hangs."""
+"""Longer waits count as a hang."""
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -22,7 +22,9 @@ Units = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Head:
-    """What one warp's head says. clock, time: the start anchor; cycles, ns: from there to the end, None: unfinished."""
+    """The fields of one warp's head. clock, time: the start anchor; cycles, ns: from there to the end, None:
+    unfinished.
+    """
 
     grid: int = 1
     block: int = 0

@@ -17,19 +17,19 @@ PLACEMENTS = ("fence", "schedule")
 PLAIN, RECORDED = 10, 3
 """Runs."""
 RECORDS, POOL = ("auto", 4096), 2 << 30
-"""Of a warp: the second number is tried if records are lost with the first one; bytes of device memory."""
+"""Records of a warp: the second number is tried if records are lost with the first one; bytes of device memory."""
 EXPECTED = frozenset({"clock", "rate", "occupancy", "placement", "registers", "overwritten"})
 """Problems that are counted by kind, or are about how a kernel was recorded. Others are printed."""
 Tensors = list[torch.Tensor]
 
 
 def options(placement: str, records: int | str = "auto") -> dict[str, Any]:
-    """Of a session."""
+    """The options of a session."""
     return {"auto": True, "placement": placement, "records": records, "pool": POOL}
 
 
 def check(work: Any) -> dict[str, Any]:
-    """Whether plain repeats itself, and by placement what was found."""
+    """Check if plain results repeat, and compare those of both placements with them."""
     warnings.simplefilter("ignore")
     running.forget()
     plain = [running.results(work)]
@@ -102,7 +102,7 @@ def _by_run(trace: kscope.Trace) -> list[list[Any]] | None:
 
 
 def same(one: Tensors, other: Tensors) -> bool:
-    """Whether all bits agree."""
+    """True if all bits agree."""
     return len(one) == len(other) and all(
         a.shape == b.shape
         and torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))

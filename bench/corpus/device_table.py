@@ -33,7 +33,7 @@ def _entries(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[s
 
 
 def rows(found: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What is kept of each entry, by name: of a placement the results, records and refusals; percent; microseconds."""
+    """Columns of each entry, by name: of a placement the results, records and refusals; percent; microseconds."""
     kept: dict[str, dict[str, Any]] = {}
     for (project, name), one in sorted(_entries(found).items()):
         check, time = one.get("check", {}), one.get("time", {})
@@ -81,7 +81,7 @@ def _row(name: str, one: Mapping[str, Any]) -> str:
 
 
 def notes(one: Mapping[str, Any]) -> list[str]:
-    """What is not as it should be."""
+    """Unexpected results."""
     found = [f"{what}: {result['failed']}" for what, result in one.items() if "failed" in result]
     check = one.get("check", {})
     for p in PLACEMENTS:

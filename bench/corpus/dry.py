@@ -35,7 +35,7 @@ def prepare() -> None:
 
 
 def check(project: str, name: str) -> dict[str, Any]:
-    """What a kernel is called, and why it is refused, by placement."""
+    """A kernel's name, and the reason of its refusal, by placement."""
     begun, found = time.monotonic(), dict[str, Any]()
     work = importlib.import_module(f"corpus.entries.{project}").ENTRIES[name]()
     with _compiled() as seen:

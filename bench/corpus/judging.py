@@ -38,7 +38,7 @@ _FENCE = 3
 
 @dataclass
 class Verdict:
-    """What became of a kernel.
+    """The result of a kernel.
 
     Attributes:
         source, name: which one.
@@ -81,7 +81,7 @@ class TooSlowError(Exception):
 
 @dataclass
 class _Seen:
-    """What the recording went through: the plain code, what was inserted, and what came out."""
+    """The stages of the recording: the plain code, the insertion, and the result."""
 
     data: bytes = b""
     before: Function | None = None
@@ -194,7 +194,7 @@ def _code(cubin: bytes) -> list[bytes]:
 
 
 def _moved(plain: bytes, before: Function) -> bool:
-    """Whether other instructions differ than those that load a constant of the module, which kscope's has moved."""
+    """True if other instructions differ than those that load a constant of the module, which kscope's has moved."""
     function = next(one for one in reading.functions(plain) if one.name == before.name)
     pairs = list(zip(function.instructions, before.instructions, strict=False))
     same = all(one.word == other.word or _OF_MODULE.search(str(other)) for one, other in pairs)

@@ -21,7 +21,7 @@ _DOES = re.compile(r"\s+(?!\.|//|\{|\})\S[^\n]*;")
 
 @dataclass(frozen=True)
 class Kept:
-    """What is known of a kernel besides its texts.
+    """Facts about a kernel besides its texts.
 
     Attributes:
         name: of the kernel.

@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """What a file of results holds."""
+    """A summary of a file of results."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -123,7 +123,7 @@ def follow(job: Job, given: argparse.Namespace, until: float, what: str) -> None
 
 
 def _watch(process: Any, given: argparse.Namespace, until: float, project: str, names: set[str], what: str) -> str:
-    """Why a process ended early; empty if it did not."""
+    """Reason why a process ended early; empty if it did not."""
     seen, since = 0, time.monotonic() + 30  # for imports
     while process.poll() is None:
         time.sleep(0.2)

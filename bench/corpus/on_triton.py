@@ -43,7 +43,7 @@ _OTHER = frozenset({"backends", "runtime", "test", "tests", "cutile", "cutedsl"}
 """Folders with kernels for other devices, and no kernels."""
 _STORES = ("st.global", "atom.", "red.", "bulk")
 _SECONDS, _IMPORT, _LONGEST = 12, 40, 120_000
-"""Of CPU time for a kernel, of time for a module; characters of a kernel's text."""
+"""CPU time for a kernel, time for a module; characters of a kernel's text."""
 
 
 class _EnoughError(Exception):
@@ -159,7 +159,7 @@ def _try(folder: Path, name: str, kernel: Any) -> int:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether kscope raised it, not Triton of what it was given."""
+    """True if kscope raised it, not Triton of what it was given."""
     last = traceback.extract_tb(error.__traceback__)[-1].filename
     return isinstance(error, KscopeError) or "/kscope" in last
 
@@ -209,7 +209,7 @@ def _compile(source: Any, warps: int, kept: list[tuple[str, dict[str, Any]]]) ->
 
 
 def _as_with_a_gpu() -> None:
-    """What modules ask of the device while they are imported, and Triton while it compiles."""
+    """Replies to modules that query the device while they are imported, and to Triton while it compiles."""
     triton.knobs.compilation.always_compile = True
     driver._active = SimpleNamespace(
         get_current_target=lambda: TARGET,

@@ -21,7 +21,7 @@ PROJECTS = ("liger", "fla", "gems", "unsloth")
 GATHERED = ("unsloth", "unsloth.kernels")
 """Packages whose own code is not run: it imports transformers and more."""
 MISSING = frozenset({"unsloth_zoo", "transformers"})
-"""What these import in vain."""
+"""Packages that these import, and that are not installed."""
 _NEWEST = 5
 """Triton 3.x from here on is launched as this one: FlagGems leaves out constants for versions that it does not know."""
 

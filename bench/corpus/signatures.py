@@ -40,7 +40,7 @@ _TYPES = re.compile(r"dtype|DTYPE|_type$|_TYPE$|^ty$")
 
 @dataclass(frozen=True)
 class Guess:
-    """What arguments are taken for: element type of pointers, block sizes, and switches."""
+    """Assumed arguments: element type of pointers, block sizes, and switches."""
 
     pointer: str
     block: int

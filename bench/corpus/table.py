@@ -35,7 +35,7 @@ def rows(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
 
 
 def reasons(verdicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """Why kernels were not recorded with placement="schedule", the most frequent first."""
+    """Reasons why kernels were not recorded with placement="schedule", the most frequent first."""
     return Counter(f"{one['schedule']}: {kind(one['why'])}" for one in verdicts if one["why"]).most_common()
 
 

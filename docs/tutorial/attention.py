@@ -36,7 +36,7 @@ def on_gpu(heavy_first: bool) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether Triton and PyTorch can launch the kernel here."""
+    """True if Triton and PyTorch can launch the kernel here."""
     if find_spec("triton") is None or find_spec("torch") is None:
         return False
     import torch

@@ -93,7 +93,7 @@ def identity() -> str:
 
 
 def missing() -> str:
-    """What is missing without ptxas, and what to do; empty with it."""
+    """A message about a missing ptxas and its remedy; empty with ptxas."""
     if ptxas():
         return ""
     if nvjitlink() is None:

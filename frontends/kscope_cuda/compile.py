@@ -1,12 +1,11 @@
-"""For programs that compile CUDA C++ with NVRTC and load it with the driver themselves: a few calls make it record.
+"""Calls for programs that compile CUDA C++ with NVRTC and load it with the driver themselves. While recording is
+disabled they only add the header's include path.
 
     compilation = kscope_cuda.Compilation()                             for one source
-    source = compilation.marked(source)                                 marks what mark= and auto= select
+    source = compilation.marked(source)                                 marks the selection of mark= and auto=
     options = [*compilation.options(), "-arch=compute_90"]              for NVRTC
     image = compilation.lower(ptx, "sm_90")                             for cuModuleLoadData, instead of the PTX
     kscope_cuda.loaded(module)                                          the CUmodule
-
-While recording is disabled they only add the header's include path.
 """
 
 from __future__ import annotations

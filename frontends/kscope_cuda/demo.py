@@ -33,7 +33,7 @@ extern "C" int run() {{
 
 
 def obstacle() -> str:
-    """Why the demo cannot run; empty if it can."""
+    """Reason why the demo cannot run; empty if it can."""
     return "" if shutil.which("nvcc") else "nvcc is not on PATH"
 
 

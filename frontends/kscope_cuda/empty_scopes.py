@@ -1,6 +1,5 @@
-"""Regions that end where they begin: `{ KSCOPE_REGION("load"); }`. They are refused in source that kscope sees.
-
-The compiler cannot see them. `if (x) KSCOPE_REGION("load");` does not compile with kscope.cuh.
+"""Refuses regions that end where they begin, `{ KSCOPE_REGION("load"); }`, in source that kscope sees: the compiler
+cannot.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def refuse_empty_scopes(source: str, file: str) -> None:
 
 
 def _is_empty(tokens: Tokens, at: int, token: Token) -> bool:
-    """Whether a token is a region's macro, and its arguments, a semicolon and a closing brace follow."""
+    """True if a token is a region's macro, and its arguments, a semicolon and a closing brace follow."""
     if token.kind != "identifier" or not _MACRO.fullmatch(token.text):
         return False
     after = tokens.partners.get(at + 1, len(tokens.code))

@@ -99,7 +99,7 @@ class CudaFrontend(Frontend):
         return tuple(self._libraries.values())
 
     def _differences(self, library: Library) -> set[tuple[str, str, str]]:
-        """(option, the session's, the library's) where the session's is not the default."""
+        """Options that differ, as (option, the session's, the library's), where the session's is not the default."""
         usual = Recording().module(FRONTEND)
         now = replace(self._recording.module(FRONTEND), placement=self._recording.placement)
         values = ((one, getattr(now, one), getattr(meta, one)) for one in _BUILT for meta in library.metas)

@@ -1,10 +1,6 @@
 """Updates the generated parts of include/kscope.cuh: PTX texts and constants.
 
-    python -m kscope_cuda.header
-
-The lines from `// generated: NAME` to `// end` are a statement with the text NAME of texts(), or the lines NAME of
-lists(). A NAME that ends in _FILL or _CLOCK has one text for each choice of KSCOPE_FILL or KSCOPE_CLOCK. With
-`as MACRO`, the lines define a macro. After /*NAME=*/ stands the value NAME of constants().
+python -m kscope_cuda.header
 """
 
 from __future__ import annotations
@@ -49,11 +45,16 @@ _OPTIONS: dict[str, tuple[str, str]] = {"FILL": ("ring", "stop"), "CLOCK": ("cyc
 _GENERATED = re.compile(r"^( *)// generated: (\w+)( as (\S+))?\n.*?^ *// end$", re.M | re.S)
 _VALUE = re.compile(r'/\*(\w+)=\*/(?:("(?:[^"\\]|\\.)*")|\w+)')
 _ELSEWHERE = ("attempt", "success")
-"""Acts that auto="pipeline" places, and no macro."""
+"""Acts that auto="pipeline" places, which have no macro."""
 
 
 def updated(header: str) -> str:
-    """The header with its generated parts renewed."""
+    """The header with renewed generated parts.
+
+    The lines from `// generated: NAME` to `// end` are a statement with the text NAME of texts(), or the lines NAME of
+    lists(). A NAME that ends in _FILL or _CLOCK has one text for each choice of KSCOPE_FILL or KSCOPE_CLOCK. With `as
+    MACRO`, the lines define a macro. The value after /*NAME=*/ is NAME of constants().
+    """
     known, values = texts(), constants()
 
     def value(found: re.Match[str]) -> str:
@@ -254,7 +255,7 @@ def _wide_stores(fill: Fill, guard: str, owner: str) -> dict[str, str]:
 
 
 def _open_words(guard: str) -> dict[str, str]:
-    """Stores of enters: without and with a predicate, and of what KSCOPE_ENTER has saved."""
+    """Stores of enters: without and with a predicate, and of enters that KSCOPE_ENTER has saved."""
     slot, owner = ptx.Slot(0, _NAME, "i32"), _OWNER + operand("n", "CODE")
     word = guard + ptx.open_word(_kernel(), slot, "value", owner)
     conditional = ptx.open_word(_kernel(), replace(slot, conditional=True), "value", owner)

@@ -1,7 +1,5 @@
-"""PTX texts of kscope.ptx as C++ inline assembly.
-
-The capacity of a slab is set when a program includes the header. So kscope.ptx computes with an Unknown instead of a
-number, and each result becomes an operand with a C++ expression.
+"""PTX texts of kscope.ptx as C++ inline assembly. The capacity of a slab is set when a program includes the header, so
+kscope.ptx computes with an Unknown, and each result becomes an operand with a C++ expression.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Library:
         return *self.unpaired, *empty_regions.in_binaries(self.cubins, places, self._kernels)
 
     def _kernels(self, symbol: str) -> list[str]:
-        """The kernels that a symbol may be of: those whose identifier it is, or contains after its length."""
+        """The kernels to which a symbol may belong: those whose identifier it is, or contains after its length."""
         names = [kernel.name for meta in self.metas for kernel in meta.kernels]
         plain = [name.partition("<")[0].rpartition("::")[2] for name in names]
         return [name for name, one in zip(names, plain, strict=True) if one == symbol or f"{len(one)}{one}" in symbol]

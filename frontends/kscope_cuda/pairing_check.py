@@ -1,7 +1,5 @@
-"""Checks that KSCOPE_ENTER and KSCOPE_EXIT pair on every path in code that nvcc compiled.
-
-A cubin has no marks. A library may contain its PTX, too: there the statements that save a start and store a record
-stand for the marks.
+"""Checks that KSCOPE_ENTER and KSCOPE_EXIT pair on every path in code that nvcc compiled. A cubin has no marks, so the
+check uses the PTX in a library, where the statements that save a start and store a record represent the marks.
 """
 
 from __future__ import annotations

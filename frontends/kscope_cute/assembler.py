@@ -1,15 +1,4 @@
-"""Assembles PTX with CuTe DSL's built-in assembler and the options of the current compilation.
-
-CuTe compiles its IR to a binary in one pass pipeline that accepts no PTX. So the text enters the pipeline as the inline
-assembly of a function, which it closes immediately, opening another one at its end:
-
-    .visible .func ks_head() {
-        }  <the module's text>  .func ks_tail() {
-        ret;
-    }
-
-Nothing calls the two functions, so the assembler drops them: an unchanged text gives CuTe's own binary, byte for byte.
-"""
+"""Assembles PTX with CuTe DSL's built-in assembler and the options of the current compilation."""
 
 from __future__ import annotations
 
@@ -49,6 +38,17 @@ class Assembled:
 def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels", lines: bool = False) -> Assembled:
     """Assemble a PTX text.
 
+    CuTe compiles its IR to a binary in one pass pipeline that accepts no PTX. So the text enters the pipeline as the
+    inline assembly of a function, which it closes immediately, opening another one at its end:
+
+        .visible .func ks_head() {
+            }  <the module's text>  .func ks_tail() {
+            ret;
+        }
+
+    Nothing calls the two functions, so the assembler drops them: an unchanged text gives CuTe's own binary, byte for
+    byte.
+
     Args:
         text: the PTX.
         pipeline: CuTe's pass pipeline of the compilation.
@@ -57,7 +57,7 @@ def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels", line
         lines: with a line table, regardless of the pipeline's options.
 
     Raises:
-        Exception: what the pipeline raises for a text that does not assemble.
+        Exception: from the pipeline, for a text that does not assemble.
     """
     head = _HEADER.search(text)
     body = text[head.end() :] if head else text

@@ -1,8 +1,4 @@
-"""Each compilation begins and ends with the same recording, regardless of other threads.
-
-CuTe traces a function, looks its IR up in caches and compiles it inside of one call, generate_mlir(). The state changes
-only while no other thread is in it: a change waits for those that are, and those that come wait for the change.
-"""
+"""Ensures that each compilation begins and ends with the same recording, regardless of other threads."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ R = TypeVar("R")
 TRACE = "generate_mlir"
 _PREPARE, _CALL = "_preprocess_and_replace_code", "_func"
 _POLL_S, _COMPILE_TIMEOUT_S = 0.01, 60.0
-"""How often a change looks, and how long it waits at most: a compilation may itself wait for this thread."""
+"""Poll interval and timeout of a change: a compilation may itself wait for this thread."""
 
 
 def _code(name: str) -> CodeType | None:
@@ -34,7 +30,7 @@ def _code(name: str) -> CodeType | None:
 
 _TRACES = _code(TRACE)
 _RUNS = tuple(code for code in (_TRACES, _code(_CALL)) if code is not None)
-"""What is on the stack of a thread that compiles, or is about to."""
+"""Code on the stack of a thread that compiles, or is about to."""
 
 _thread = threading.local()  # hooked: this thread compiles, and began with the hooks
 _turn = threading.Condition()
@@ -49,6 +45,9 @@ def check() -> None:
 
 def compile_unchanged(compile: Callable[..., R], dsl: Any, function: Any, *args: Any, **kwargs: Any) -> R:
     """Call CuTe's generate_mlir() when no other thread changes the state.
+
+    CuTe traces a function, looks its IR up in caches and compiles it inside this one call. The state changes only while
+    no other thread is in it: a change waits for threads inside, and threads that arrive later wait for the change.
 
     Args:
         compile: generate_mlir().
@@ -75,12 +74,12 @@ def compile_unchanged(compile: Callable[..., R], dsl: Any, function: Any, *args:
 
 
 def is_hooked() -> bool:
-    """Whether this thread is in compile_unchanged()."""
+    """True if this thread is in compile_unchanged()."""
     return getattr(_thread, "hooked", False)
 
 
 def began_plain() -> bool:
-    """Whether this thread compiles and began before the hooks were installed."""
+    """True if this thread compiles and began before the hooks were installed."""
     return not is_hooked() and any(frame.f_code is _TRACES for frame in stacks.own())
 
 

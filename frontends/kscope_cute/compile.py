@@ -1,7 +1,6 @@
-"""Hooks on CuTe's compiler: the PTX of modules with marks is lowered and assembled, and replaces CuTe's binary.
-
-Execution, both caches, export to objects and TVM-FFI all use the replaced binary. CuTe's caches are keyed by the traced
-IR, which contains the recording options (emit.TAG).
+"""Hooks on CuTe's compiler: the PTX of modules with marks is lowered and assembled, and replaces CuTe's binary for
+execution, both caches, export to objects and TVM-FFI. CuTe's caches are keyed by the traced IR, which contains the
+recording options (emit.TAG).
 """
 
 from __future__ import annotations
@@ -196,7 +195,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _kscope_error(error: BaseException | None, handled: BaseException | None) -> KscopeError | None:
-    """The error of kscope that an error was raised from, if any; not from what its caller was handling."""
+    """The kscope error from which an error was raised, if any; not from what its caller was handling."""
     while error is not None and error is not handled:
         if isinstance(error, KscopeError):
             return error
@@ -284,7 +283,7 @@ def _lowered(
 
 
 class _MachineCode:
-    """What CuTe's assembler makes of a module's texts for placement="schedule", and the binary with other code."""
+    """Machine code of a module's texts by CuTe's assembler for placement="schedule", and the binary with other code."""
 
     def __init__(self, job: _Job, name: str) -> None:
         self._job, self._name = job, name

@@ -19,7 +19,7 @@ def usage(cubin: bytes, has_setmaxnreg: bool) -> Usage:
 
     Args:
         cubin: the ELF.
-        has_setmaxnreg: whether its PTX contains setmaxnreg.
+        has_setmaxnreg: True if its PTX contains setmaxnreg.
 
     Returns:
         The usage; spill_bytes is the stack of all functions, user arrays included: what marks add to it is spilled.

@@ -37,7 +37,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor) -> None:
 
 
 def obstacle() -> str:
-    """Why the kernel cannot run here; "" if it can."""
+    """Reason why the kernel cannot run here; "" if it can."""
     if find_spec("torch") is None:
         return "torch is not installed: the kernel adds its tensors"
     return "" if libraries.present() else "no NVIDIA GPU that CuTe DSL can use"

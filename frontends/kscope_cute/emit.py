@@ -35,7 +35,7 @@ _TYPES: dict[str, Any] = {"i32": Int32, "u32": Uint32, "i64": Int64}
 
 
 def tracing() -> bool:
-    """Whether CuTe DSL is tracing a function on this thread."""
+    """True if CuTe DSL is tracing a function on this thread."""
     try:
         return ir.InsertionPoint.current is not None
     except ValueError:  # raised by MLIR without an insertion point

@@ -1,6 +1,5 @@
-"""Functions of TVM-FFI whose code is in memory of no file: compiled in this process, or loaded from object files.
-
-CuTe's Python does not run when one is called, and nothing lists them: they are found among the live objects.
+"""Finds TVM-FFI functions whose code is in memory without a file: compiled in this process, or loaded from object
+files. CuTe's Python does not run when one is called, and nothing lists them, so the live objects are searched.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def live() -> list[Any]:
 
 
 def key(function: Any) -> tuple[int, int]:
-    """Tells a function from others that are or were alive."""
+    """Distinguishes a function from others that are or were alive."""
     kind = type(function)
     return int(function.__chandle__()), _code(function, *_calibrated(kind))
 
@@ -65,7 +64,7 @@ def _word(function: Any, offset: int) -> int:
 
 
 def _unbacked(addresses: Collection[int]) -> set[int]:
-    """Those of the addresses that are in memory without a file."""
+    """Addresses that are in memory without a file."""
     with open("/proc/self/maps") as file:
         rows = [line.split(None, 5) for line in file]
     ranges = [tuple(int(end, 16) for end in row[0].split("-")) for row in rows if len(row) < 6]

@@ -13,7 +13,7 @@ runtime: Any = import_module("cuda.bindings.runtime")
 
 
 def present() -> bool:
-    """Whether a driver and a GPU are present."""
+    """True if a driver and a GPU are present."""
     try:
         return int(driver.cuInit(0)[0]) == 0 and int(driver.cuDeviceGetCount()[1]) > 0
     except RuntimeError:  # raised by the bindings without a driver library
@@ -30,7 +30,7 @@ def context() -> int:
 
 
 def has_symbol(library: Any, name: str) -> bool:
-    """Whether the library has a global variable of this name."""
+    """True if the library has a global variable of this name."""
     return int(driver.cuLibraryGetGlobal(_handle(library), name.encode())[0]) == 0
 
 
@@ -52,7 +52,7 @@ def _kernels(library: Any) -> list[tuple[str, Any]]:
 
 
 def fits_less(library: Any, than: Any) -> bool:
-    """Whether fewer blocks of a kernel fit on an SM than of the same kernel in another library."""
+    """True if fewer blocks of a kernel fit on an SM than of the same kernel in another library."""
     ours, theirs = (_functions(one) for one in (library, than))
     return any(_fitting(ours[name]) < _fitting(theirs[name]) for name in ours.keys() & theirs.keys())
 
@@ -63,7 +63,7 @@ def _functions(library: Any) -> dict[str, Any]:
 
 
 def _fitting(function: Any) -> int:
-    """How many of the largest blocks of a kernel fit on an SM without dynamic shared memory."""
+    """Number of the largest blocks of a kernel that fit on an SM without dynamic shared memory."""
     threads = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
     most = _checked("cuFuncGetAttribute", driver.cuFuncGetAttribute(threads, function))
     call = "cuOccupancyMaxActiveBlocksPerMultiprocessor"

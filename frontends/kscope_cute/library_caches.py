@@ -2,10 +2,6 @@
 
 quack              a dict in the closure of each function under its decorator, and files in a folder
 FlashAttention     objects with __getitem__, and files named by a hash of the key; older versions: dicts
-
-What is written while recording is enabled is not found without it, nor with other options, and the reverse. quack's
-worker processes, where recording is not enabled, would write plain objects among a recording's: it compiles in this
-process meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +28,12 @@ _CLOSURE, _ATTRIBUTE = "cache", "compile_cache"
 
 
 class LibraryCaches:
-    """The entries in use: those of one recording, or those without recording."""
+    """The entries in use: those of one recording, or those without recording.
+
+    Entries that are written while recording is enabled are not found without it, nor with other options, and the
+    reverse. quack's worker processes, where recording is not enabled, would write plain objects among a recording's: it
+    compiles in this process meanwhile.
+    """
 
     def __init__(self) -> None:
         self._tag = ""

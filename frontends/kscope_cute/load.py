@@ -1,7 +1,6 @@
-"""Hooks on CuTe DSL launches: arm each library once per context, and report launches that record nothing.
-
-One hook sees every compiled function that runs: called directly, compiled ahead of time, taken from a cache or loaded
-from an object file. Calls through TVM-FFI arrive through tvm_ffi.py.
+"""Hooks on CuTe DSL launches: arm each library once per context, and report launches that record nothing. They see
+every compiled function that runs, whether called directly, from a cache or from an object file; TVM-FFI calls arrive
+through tvm_ffi.py.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _Loaded:
     Attributes:
         plain: kernels without marks.
         armed: libraries with marks.
-        has_state: whether one of these uses variables, which another module would have again.
+        has_state: one of these uses variables, which another module would have again.
         others: options -> kernels that were compiled with other ones.
     """
 
@@ -69,7 +68,7 @@ class LaunchHooks:
         self, is_selected: Callable[[FunctionType], bool], in_caches: Callable[[], Container[int]] = frozenset
     ) -> None:
         """
-        is_selected: whether the selection touches a function.
+        is_selected: True if the selection touches a function.
         in_caches: ids of compiled functions in caches that are bypassed in a session.
         """
         self._is_selected, self._in_caches = is_selected, in_caches
@@ -199,13 +198,13 @@ def _arm(loaded_libraries: Sequence[Any]) -> _Loaded:
 
 
 def _has_marks(symbol: str, is_selected: Callable[[FunctionType], bool], bare: Container[str]) -> bool:
-    """Whether the kernel's function, or one that it calls, uses kscope or is selected.
+    """True if the kernel's function, or one that it calls, uses kscope or is selected.
 
     True if the function no longer exists: it may have used kscope.
 
     Args:
         symbol: the kernel's symbol.
-        is_selected: whether the selection touches a function.
+        is_selected: True if the selection touches a function.
         bare: files of kernels with this symbol that got no marks when they were traced for the current options.
     """
     candidates = _functions(symbol)
@@ -217,7 +216,7 @@ def _has_marks(symbol: str, is_selected: Callable[[FunctionType], bool], bare: C
 
 
 def _functions(symbol: str) -> list[FunctionType]:
-    """The functions under @cute.kernel that a symbol may be of."""
+    """The functions under @cute.kernel to which a symbol may belong."""
     found = [
         function
         for function in live_objects(FunctionType)
@@ -232,7 +231,7 @@ def _functions(symbol: str) -> list[FunctionType]:
 
 
 def _takes(function: FunctionType, symbol: str) -> bool:
-    """Whether the rest of a symbol, after the function's name, can begin with the function's first argument.
+    """True if the rest of a symbol, after the function's name, can begin with the function's first argument.
 
     An argument without annotation is taken for a tensor, or for what it was when the function was last traced.
     """

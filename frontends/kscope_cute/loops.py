@@ -1,10 +1,4 @@
-"""Marks in loops that CuTe's compiler transforms.
-
-prefetch_stages=n: all code up to the last TMA load runs n iterations ahead. A region around loads only would begin
-ahead and end n iterations later, so its exit is moved into one operation with that load.
-
-vectorize=True: CuTe allows no marks in the loop.
-"""
+"""Marks in loops that CuTe's compiler transforms: with prefetch_stages=n or vectorize=True."""
 
 from __future__ import annotations
 
@@ -53,7 +47,11 @@ def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
 
 
 def keep_exits_with_loads(module: Any) -> None:
-    """Let regions that end after the last load of a pipelined loop, before anything but arithmetic, end with it."""
+    """Let regions that end after the last load of a pipelined loop, before anything but arithmetic, end with it.
+
+    With prefetch_stages=n, all code up to the last TMA load runs n iterations ahead. A region around loads only would
+    begin ahead and end n iterations later, so its exit is moved into one operation with that load.
+    """
     for loop in [one for one in traced.walk(module.operation) if traced.is_pipelined(one)]:
         body = traced.children(loop)
         last = max((at for at, one in enumerate(body) if _loads(one)), default=None)
@@ -76,7 +74,7 @@ def _join(load: Any, exits: Iterable[Any]) -> None:
 
 
 def _loads(operation: Any) -> bool:
-    """Whether an operation is a TMA load or contains one."""
+    """True if an operation is a TMA load or contains one."""
     if operation.name == "cute.copy":
         return "tma_load" in str(operation.operands[0].type)
     return any(map(_loads, traced.children(operation)))
@@ -88,7 +86,7 @@ def _is_exit(operation: Any) -> bool:
 
 
 def _is_pure(operation: Any) -> bool:
-    """Whether an operation only computes values."""
+    """True if an operation only computes values."""
     if operation.name == "scf.yield":
         return True
     known = operation.name.partition(".")[0] in _PURE and len(operation.results) > 0

@@ -1,7 +1,5 @@
-"""The plain forms of functions that CuTe compiled with marks: what their launches run while no session records.
-
-A plain form is the traced module without its marks, compiled by CuTe when it is first launched. It has its own host
-code, which loads its own library.
+"""The plain forms of functions that CuTe compiled with marks, for launches outside sessions: the traced module without
+its marks, compiled by CuTe at the first such launch.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class _Traced:
         return _Traced(code.getvalue(), streams)
 
     def is_captured(self, arguments: Sequence[Any]) -> bool:
-        """Whether a graph captures a launch, or may.
+        """True if a graph captures a launch, or may.
 
         Args:
             arguments: addresses of the host function's arguments.
@@ -79,7 +77,7 @@ class _Traced:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a function is compiled from, and how CuTe does that. jit: makes an engine of a compiled module."""
+    """Source of a function's compilation, and CuTe's way to compile it. jit: makes an engine of a compiled module."""
 
     traced: _Traced
     pipeline: str
@@ -101,7 +99,7 @@ class PlainForms:
     """The hooks on CuTe's engines, and the choice of the form of launches.
 
     Attributes:
-        recording: whether a session records; launches run plain otherwise.
+        recording: True while a session records; launches run plain otherwise.
     """
 
     def __init__(self) -> None:
@@ -134,7 +132,7 @@ class PlainForms:
             pipeline: CuTe's, if it is known.
         """
         self._thread.traced = None
-        with suppress(Exception):  # of a module that is built otherwise: it has one form
+        with suppress(Exception):  # a module that is built differently has one form
             self._thread.traced = _Traced.of(module)
         if pipeline is not None:
             self._thread.pipeline = pipeline
@@ -190,7 +188,7 @@ def _executor(source: _Source, marked: Any) -> Any:
     """An executor of the plain form, which is compiled and loaded; None if there is none.
 
     Args:
-        source: what the function is compiled from.
+        source: the function's source.
         marked: CuTe's object for the loaded libraries with marks.
     """
     try:

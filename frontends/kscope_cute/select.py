@@ -1,9 +1,4 @@
-"""Unannotated kernels: adds regions in CuTe's preprocessor, which compiles each function from its syntax tree.
-
-CuTe preprocesses a function once and stores the code in it. A function with selected code is preprocessed again from
-its original code. When the selection ends, the code without marks replaces it in one step: another thread may be about
-to trace the function.
-"""
+"""Unannotated kernels: adds regions in CuTe's preprocessor, which compiles each function from its syntax tree."""
 
 from __future__ import annotations
 
@@ -51,7 +46,12 @@ _KINDS = tuple(
 
 
 class SelectionHooks:
-    """The hooks on CuTe's preprocessor, while something is selected. sites: the marked sites."""
+    """The hooks on CuTe's preprocessor, while something is selected. sites: the marked sites.
+
+    CuTe preprocesses a function once and stores the code in it. A function with selected code is preprocessed again
+    from its original code. When the selection ends, the code without marks replaces it in one step: another thread may
+    be about to trace the function.
+    """
 
     def __init__(self) -> None:
         self.sites = Sites()
@@ -90,7 +90,7 @@ class SelectionHooks:
         return self.sites.missed(self._selection)
 
     def touches(self, function: FunctionType) -> bool:
-        """Whether the selection may match something in this function."""
+        """True if the selection may match something in this function."""
         if self._selection.kinds and (function.__module__ or "").partition(".")[0] not in _LIBRARIES:
             return True
         return bool(self._selection.lines) and bool(pylines.touched(self._selection.lines, function.__code__))

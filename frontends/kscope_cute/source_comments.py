@@ -1,8 +1,6 @@
 """Source locations of marks: a comment line above each mark in CuTe's PTX, written by the tracer and read back here.
 
-    //at 37 /home/me/gemm.py gemm        line, file and the kernel's Python name
-
-CuTe's PTX has line information only on request, and its kernel symbols contain the arguments, hundreds of characters.
+//at 37 /home/me/gemm.py gemm        line, file and the kernel's Python name
 """
 
 from __future__ import annotations

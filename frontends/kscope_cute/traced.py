@@ -48,7 +48,7 @@ class TracedModule:
     Attributes:
         name: the gpu.module's name.
         marks: in order of the code.
-        pipelined: whether the compiler may pipeline one of its loops.
+        pipelined: the compiler may pipeline one of its loops.
     """
 
     name: str
@@ -99,7 +99,7 @@ def children(operation: Any) -> list[Any]:
 
 
 def placed_mark(operation: Any) -> PlacedMark | None:
-    """The mark that an operation is; None for other operations."""
+    """The mark of an operation; None for other operations."""
     if operation.name != "llvm.inline_asm":
         return None
     lines = ir.StringAttr(operation.attributes["asm_string"]).value.splitlines()
@@ -108,7 +108,7 @@ def placed_mark(operation: Any) -> PlacedMark | None:
 
 
 def is_pipelined(operation: Any) -> bool:
-    """Whether an operation is a loop with prefetch_stages."""
+    """True if an operation is a loop with prefetch_stages."""
     return operation.name == "scf.for" and _PIPELINED in operation.attributes
 
 
@@ -172,7 +172,7 @@ def launch_streams(module: Any) -> tuple[int, ...] | None:
 
 
 def _argument(stream: Any) -> int | None:
-    """The number of the argument of a host function that a stream is; None if it is another value."""
+    """The index of the host function's argument that is a stream; None if it is another value."""
     place = stream.owner
     if isinstance(place, ir.Block):
         function = getattr(place.owner, "operation", place.owner)

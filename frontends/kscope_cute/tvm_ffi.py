@@ -1,12 +1,4 @@
-"""Functions called through TVM-FFI, without CuTe's Python, and objects that were exported for it.
-
-Such a function loads its library itself at the first launch and keeps the handle in a private variable. So a module
-with marks gets an additional function that does the same and returns the handle:
-
-    llvm.func @kscope_library() -> i64 { cuda_dialect_init_library_once(state, ...); return *state }
-
-The hooks here call it before the first launch.
-"""
+"""Functions called through TVM-FFI, without CuTe's Python, and objects that were exported for it."""
 
 from __future__ import annotations
 
@@ -36,7 +28,13 @@ _CACHED, _PATH = "_kscope_library", "_kscope_path"
 
 
 def export_library(module: Any) -> None:
-    """Add the function to a compiled host module that is called through TVM-FFI; leave others unchanged."""
+    """Add a function to a compiled host module that is called through TVM-FFI; leave others unchanged.
+
+    Such a module loads its library itself at the first launch and keeps the handle in a private variable. The function
+    does the same and returns the handle; TvmFfiHooks call it before the first launch:
+
+        llvm.func @kscope_library() -> i64 { cuda_dialect_init_library_once(state, ...); return *state }
+    """
     names = {_symbol(operation) for operation in module.body.operations}
     state = next((name for name in names if _STATE.fullmatch(name)), None)
     if state is None or _INIT not in names or LIBRARY in names:
@@ -86,8 +84,8 @@ class TvmFfiHooks:
         self._hooks.remove()
 
     def looked_up(self) -> tuple[list[Any], list[Any]]:
-        """The functions of object files that are alive, whose calls are not seen: the libraries of those that were
-        looked up while recording was enabled, and the other functions.
+        """The functions of live object files, whose calls are not seen: the libraries of those that were looked up
+        while recording was enabled, and the other functions.
         """
         found = {exported_functions.key(one): one for one in exported_functions.live()}
         self._looked_up = {key: library for key, library in self._looked_up.items() if key in found}
@@ -116,7 +114,9 @@ class TvmFfiHooks:
 
 
 def _library(engine: Any, symbol: str, kernels: Sequence[str] = (), functions: Sequence[str] = ()) -> Any:
-    """The library that the engine's function `symbol` returns; without one, what was compiled without marks."""
+    """The library that the engine's function `symbol` returns; without one, kernels that were compiled without
+    marks.
+    """
     try:
         address = engine.lookup(symbol)
     except RuntimeError:  # raised by CuTe for a missing symbol

@@ -37,7 +37,7 @@ class BytecodeHooks:
     """The hooks that rewrite functions.
 
     Attributes:
-        emit_marks: whether regions become marks; they are dropped otherwise.
+        emit_marks: True if regions become marks; they are dropped otherwise.
         sites: the sites that were marked for a selection.
     """
 
@@ -47,7 +47,7 @@ class BytecodeHooks:
         self._selection = Selection()
         self._is_kernel: Callable[[FunctionType], bool] = lambda function: True
         self._hooks = Hooks(Hook(_identity, _POINT, self._from_function), Hook(_stack, _FRAMES, _frames))
-        self._refreshed = False  # whether Numba has loaded the extensions
+        self._refreshed = False  # True once Numba has loaded the extensions
 
     def check(self) -> None:
         """Raises UnsupportedError naming a missing hook point."""
@@ -57,7 +57,7 @@ class BytecodeHooks:
         check(_descriptor.cuda_target, "typing_context", "target_context")
 
     def set_selection(self, selection: Selection, is_kernel: Callable[[FunctionType], bool]) -> None:
-        """Set what is marked from now on. is_kernel: whether a function is being compiled as a kernel."""
+        """Set the selection. is_kernel: True if a function is being compiled as a kernel."""
         self._selection, self._is_kernel = selection, is_kernel
 
     def problems(self) -> tuple[Problem, ...]:

@@ -217,7 +217,7 @@ class CompilerHooks:
             self._refuse_separate_regions(library, linker, own)
 
     def _refuse_separate_regions(self, library: Any, linker: Any, own: int) -> None:
-        """own: how many of the linked objects, the first ones, belong to the kernel."""
+        """Refuse regions in linked objects. own: how many of them, the first ones, belong to the kernel."""
         for name in linking.objects_with_regions(linker, own):
             raise UnsupportedError(
                 f"kernel {_display_name(library)} links {name}, which has regions and is compiled separately: a "

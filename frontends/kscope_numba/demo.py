@@ -38,7 +38,7 @@ def product(a: Any, b: Any, c: Any) -> None:
 
 
 def obstacle() -> str:
-    """Why the kernel cannot run here; "" if it can."""
+    """Reason why the kernel cannot run here; "" if it can."""
     return "" if cuda.is_available() else "no NVIDIA GPU that Numba can use"
 
 

@@ -1,7 +1,5 @@
-"""Evaluates kscope expressions in a function's syntax tree: which ones are scopes or kscope calls, and their arguments.
-
-kscope's own classes and functions are called with the arguments known at compile time. They emit their marks through
-the frontend, which collects them here.
+"""Evaluates kscope expressions in a function's syntax tree: finds scopes and kscope calls, and calls kscope's own
+classes and functions with the arguments known at compile time.
 """
 
 from __future__ import annotations
@@ -143,7 +141,7 @@ class Evaluator:
             raise self.error(expression, f"{ast.unparse(expression)}: {type(error).__name__}: {error}") from error
 
     def _computed(self, expression: ast.expr) -> bool:
-        """Whether an expression is arithmetic of constants."""
+        """True if an expression is arithmetic of constants."""
         simple = all(isinstance(node, (*_CHAIN, ast.BinOp, ast.operator)) for node in ast.walk(expression))
         return simple and not any(map(self._is_runtime, _names(expression)))
 

@@ -1,7 +1,5 @@
 """Numba extensions for functions without source: LOAD.enter(), LOAD.exit(), instant(), counter(), role() and so on.
-
-Without source there is nothing to rewrite, so Numba types and lowers these calls itself. The extensions are
-registered once and affect only functions that use kscope.
+Without source there is nothing to rewrite, so Numba types and lowers these calls itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Two repairs of Numba's LLVM IR: close regions on error returns, and inline every function that leads to a mark.
-
-A function that raises (an assert, a step of zero in range(), a callee that raised) returns an error code at once.
-A region's state is kept in its kernel's registers, so device functions with marks must be inlined.
+"""Repairs Numba's LLVM IR: closes regions on error returns (of a function that raises, or whose callee raised), and
+inlines every function that leads to a mark, because a region's state is in its kernel's registers.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def objects_with_regions(linker: Any, own: int) -> Iterator[str]:
 
 
 def linked_uses_header(linked: Any) -> bool:
-    """Whether a linked file or source is CUDA C++ that uses kscope's header."""
+    """True if a linked file or source is CUDA C++ that uses kscope's header."""
     if isinstance(linked, str):
         path = Path(linked)
         return path.suffix == ".cu" and path.is_file() and _uses_header(path.read_text(errors="replace"))

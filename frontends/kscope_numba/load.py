@@ -1,8 +1,6 @@
-"""Hooks on loading and caching: loaded modules go to the runtime, and each recording state has its own kernels.
-
-A dispatcher caches compiled kernels by argument types only; its disk cache adds the source file. So every dispatcher
-with regions or selected code gets a set of compiled kernels per state, one of which is installed, and its own keys on
-disk.
+"""Hooks on loading and caching: loaded modules go to the runtime, and each recording state has its own kernels. A
+dispatcher caches compiled kernels by argument types only (on disk also by source file), so every dispatcher with
+regions or selected code gets a set of compiled kernels and disk keys per state.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _dispatcher: Any = module("dispatcher")
 _driver: Any = module("cudadrv.driver")
 _binding: Any = _driver.binding
 _LAUNCH, _CHOOSE = "launch", "choose"
-"""Why Numba and kscope get a loaded function: to launch it or to bind it, and to choose a launch's form."""
+"""Reasons why Numba or kscope gets a loaded function: to launch it, to bind it, or to choose a launch's form."""
 PLAIN = ""
 RETAINED = "retained"
 """Recording is disabled, and Numba cannot compile regions: marked kernels stay installed and record nothing."""
@@ -63,7 +61,7 @@ class LoadHooks:
         """unmarked: a context manager in which functions are compiled without marks."""
         self._unmarked = unmarked
         self.forms = PlainForms(self._known_plain, self._compiling_plain)
-        self._thread = threading.local()  # why: for what this thread gets a function; empty for the program
+        self._thread = threading.local()  # why: the reason for which this thread gets a function; empty for the program
         self._state = PLAIN
         self._selection = Selection()
         self._listing = False
@@ -315,14 +313,14 @@ _kscope_users: WeakSet[Any] = WeakSet()
 
 
 def _is_affected(function: Any, *selections: Selection) -> bool:
-    """Whether the function, or one that it reaches, uses kscope or may be touched by one of the selections."""
+    """True if the function, or one that it reaches, uses kscope or may be touched by one of the selections."""
     return _reaches_kscope(function) or any(
         bool(selection) and _reaches(function, partial(touches, selection=selection)) for selection in selections
     )
 
 
 def _reaches_kscope(function: Any) -> bool:
-    """Whether the function, or one that it reaches, uses kscope. Only True is cached: globals may be defined later."""
+    """True if the function, or one that it reaches, uses kscope. Only True is cached: globals may be defined later."""
     if function not in _kscope_users and _reaches(function, uses_kscope):
         _kscope_users.add(function)
     return function in _kscope_users

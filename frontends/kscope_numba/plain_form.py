@@ -1,4 +1,4 @@
-"""The plain forms of kernels that Numba compiled with marks: what their launches run while no session records."""
+"""The plain forms of kernels that Numba compiled with marks, for launches outside sessions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Function:
         return _Function(int(_checked("cuKernelGetFunction", binding.CUkernel(int(function.handle)))), sms)
 
     def fitting(self, launch: Launch) -> Callable[[], int]:
-        """Returns how many blocks of a launch fit on an SM."""
+        """A function that returns how many blocks of a launch fit on an SM."""
         threads, shared = prod(launch.blockdim), launch.sharedmem
         return lambda: int(_checked("cuOccupancyMaxActiveBlocksPerMultiprocessor", self.handle, threads, shared))
 
@@ -106,11 +106,11 @@ class PlainForms:
 
     Args:
         known: returns the plain kernel of a dispatcher and argument types that was compiled before, or None.
-        unmarked: a context manager that takes a dispatcher: what this thread compiles in it is plain, and so are the
+        unmarked: a context manager that takes a dispatcher: in it, this thread compiles plain code, including the
             functions that the dispatcher calls.
 
     Attributes:
-        recording: whether a session records; launches run plain otherwise.
+        recording: True while a session records; launches run plain otherwise.
         taken: libraries whose function the program has got, so that it may set attributes.
         stateful: libraries whose module has variables, which a second module would have again.
         refused: names of kernels whose launches ran plain in the session, because of their grid.
@@ -154,7 +154,9 @@ class PlainForms:
         return found.kernel
 
     def in_session(self, kernel: Any, launch: Launch) -> Any:
-        """The kernel that a launch in a session or a graph runs: the plain one if its grid was sized by that."""
+        """The kernel that a launch in a session or a graph runs: the plain one if the grid size was computed
+        for that.
+        """
         try:
             marked = self._marked(kernel)
         except DriverError:
@@ -221,7 +223,7 @@ class PlainForms:
 
 
 def _has_one_form(kernel: Any) -> bool:
-    """Whether a kernel's module may have a state that a second module would not have, or needs the launch to compile.
+    """True if a kernel's module may have a state that a second module would not have, or needs the launch to compile.
 
     PTX shows variables in the module itself, and in sources that LTO makes part of it.
     """

@@ -32,8 +32,9 @@ from .evaluator import Evaluator, RuntimeValue, collected
 from .source import Definition, location
 
 EmitCall = Callable[[Mark, Any, int, bool], str]
-"""Called with a mark, its value (None, a constant or a RuntimeValue), the line, and whether a predicate follows.
-Returns the name of the global to call."""
+"""Called with a mark, its value (None, a constant or a RuntimeValue), the line, and True if a predicate follows.
+Returns the name of the global to call.
+"""
 _ENDS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 _LOOP, _FINALLY = "loop", "finally"
 
@@ -253,7 +254,7 @@ def cannot_rewrite(function: FunctionType, reason: str) -> UnsupportedError:
 
 
 def has_with(function: FunctionType) -> bool:
-    """Whether the function's bytecode has a `with`."""
+    """True if the function's bytecode has a `with`."""
     opens = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
     return any(one.opname in opens for code in nested(function.__code__) for one in dis.get_instructions(code))
 

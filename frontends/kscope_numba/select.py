@@ -1,4 +1,4 @@
-"""Unannotated kernels: decides which functions a selection touches, and wraps the selected statements in regions."""
+"""Unannotated kernels: finds the functions that a selection touches, and wraps the selected statements in regions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def selection_for(
 
 
 def touches(function: FunctionType, selection: Selection) -> bool:
-    """Whether the selection may match something in the function's own code."""
+    """True if the selection may match something in the function's own code."""
     return bool(selection.kinds and _is_user_code(function)) or bool(
         selection.lines and pylines.touched(selection.lines, function.__code__)
     )

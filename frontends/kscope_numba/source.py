@@ -1,7 +1,5 @@
-"""From a function to its syntax tree, and from a changed tree back to a function.
-
-The whole file is compiled again with one definition replaced, so names, enclosing classes and future imports keep
-their meaning.
+"""Converts a function to its syntax tree, and a changed tree back to a function. The whole file is compiled again with
+one definition replaced, so names, enclosing classes and future imports keep their meaning.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kscope.instrument.backend import Backend, OpenPool, Simulator, Triple
 from kscope.instrument.launch_lines import LINES
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampled import SampledCode
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .device import SimDevice
 from .interpreted import InterpretedLaunch, ThreadedLaunch
@@ -26,7 +26,7 @@ class SimBackend(Backend, Simulator):
     Attributes:
         device: the simulated device.
         recording: the options that kernels are instrumented with; None while recording is off.
-        sampler: counts where warps are; None while stalls are not sampled.
+        sampler: counts PC samples; None while stalls are not sampled.
     """
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class SimBackend(Backend, Simulator):
         return ()
 
     def survive(self, open_pool: OpenPool | None) -> None:
-        """Where the pool of the next session is."""
+        """Set where the pool of the next session is."""
         self._open_pool = open_pool
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, folder: Path | None = None) -> None:
         """A fresh pool and an open gate."""
-        if self.device.arm(epoch, sampling, pool_bytes, self._open_pool):
+        if self.device.arm(epoch, subset, pool_bytes, self._open_pool):
             self._modules.clear()
         for module in self._modules.values():
             self._note(module)
@@ -68,20 +68,20 @@ class SimBackend(Backend, Simulator):
         self.device.resume()
 
     def begin_samples(self, period: int) -> None:
-        """Launches are sampled from now on."""
+        """Sample launches from now on."""
         self.sampler = self._sampled = Sampler(period)
 
     def pause_samples(self, paused: bool) -> None:
-        """Sample nothing for now, or continue."""
+        """Pause the sampling, or continue."""
         if self.sampler is not None:
             self.sampler.paused = paused
 
     def end_samples(self, *, wait: bool) -> None:
-        """Launches are not sampled from now on."""
+        """Stop sampling launches."""
         self.sampler = None
 
     def samples(self) -> tuple[SampledCode, ...]:
-        """What was sampled since begin_samples()."""
+        """Samples since begin_samples()."""
         return () if self._sampled is None else (self._sampled.samples(),)
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
@@ -89,7 +89,7 @@ class SimBackend(Backend, Simulator):
         return [self.device.collect(wait=wait)]
 
     def problems(self) -> tuple[Problem, ...]:
-        """What a reader of the slabs last collected must know."""
+        """Problems for readers of the slabs last collected."""
         return self.device.problems()
 
     def modules(self) -> tuple[ModuleMeta, ...]:
@@ -124,7 +124,7 @@ class SimBackend(Backend, Simulator):
         return ThreadedLaunch(self.device, name, module, grid, block)
 
     def _note(self, module: Module) -> None:
-        """A module's metadata has grown."""
+        """Note a module's new metadata."""
         if (file := self.device.memory.file) is not None:
             file.modules((module.meta(),))
 

@@ -5,7 +5,7 @@
     full.copy(4096, cycles=900)                     # lands later
     full.wait(parity)
 
-With auto="pipeline" each operation is recorded, as on a GPU. `over` has the cycles at which phases were over: what a
+With auto="pipeline" each operation is recorded, as on a GPU. `over` has the exact cycles at which phases ended, which a
 recording can only bound.
 """
 
@@ -29,7 +29,7 @@ class Barrier:
     """A barrier, as one warp uses it: Warp.barrier() makes it.
 
     Attributes:
-        over: cycles of the SM at which its phases were over, as far as that is known.
+        over: SM cycles at which its phases ended, as far as known.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Barrier:
             block: the warp's block.
             strand: the warp.
             key: names the barrier.
-            arrivals: how many end a phase.
+            arrivals: number of arrivals in a phase.
             lanes: the number of the warp's active lanes.
-            record: records an operation of the warp: what its name fixes, its kind and its value.
+            record: records an operation of the warp: fixed fields of its name, its kind and its value.
         """
         self._block, self._strand, self._lanes, self._record = block, strand, lanes, record
         self._key = key
@@ -95,7 +95,7 @@ class Barrier:
             self._phases.copied(self._strand.now, self._strand.now + cycles, bytes)
 
     def wait(self, parity: int) -> None:
-        """Wait until the last phase that is over has this parity; before the first phase, that is 1.
+        """Wait until the last completed phase has this parity; before the first phase, that is 1.
 
         Args:
             parity: 0 or 1.
@@ -115,7 +115,7 @@ class Barrier:
 
 
 class Phases:
-    """What a barrier has counted. address: its place in shared memory. arrivals: of a phase."""
+    """A barrier's counts. address: its place in shared memory. arrivals: of a phase."""
 
     def __init__(self, address: int, arrivals: int) -> None:
         if arrivals < 1:
@@ -164,7 +164,7 @@ class Phases:
 
 
 def mark_of(what: str, operation: Operation, place: str | None) -> Mark:
-    """The mark of an operation. what: the act and what the code fixes. place: file:line."""
+    """The mark of an operation. what: its act and fixed fields. place: file:line."""
     act, _, fixed = what.partition(" ")
     file, _, line = (place or "").rpartition(":")
     pairs = dict(pair.split("=") for pair in fixed.split())

@@ -1,6 +1,5 @@
-"""Schedules the warps of a block, one at a time, in the order of their clocks.
-
-Each warp is a host thread, so a kernel is a plain function. Only one runs at a time, so results are deterministic.
+"""Schedules the warps of a block, one at a time, in the order of their clocks. Each warp is a host thread, so a kernel
+is a plain function, and only one runs at a time, so results are deterministic.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ class Block:
         self._wait(strand, f"{event!r} ({arrivals})", ready)
 
     def wait_until(self, strand: Strand, waits: str, ready: Callable[[], int | None]) -> None:
-        """Block until `ready` returns a cycle. waits: what for, in words."""
+        """Block until `ready` returns a cycle. waits: the awaited event, in words."""
         self._wait(strand, waits, ready)
 
     def sync(self, strand: Strand, turn: int) -> None:

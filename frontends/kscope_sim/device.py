@@ -14,7 +14,7 @@ from kscope.capture.expand import Expander, Lines
 from kscope.capture.heads import Units, finished, is_head
 from kscope.capture.model import Problem
 from kscope.instrument.backend import OpenPool
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .machine import POWER_ON_NS, Machine
 from .memory import U32, Memory
@@ -46,7 +46,7 @@ class SimDevice:
     """
 
     def __init__(self) -> None:
-        self.memory = Memory.of(0, Sampling())
+        self.memory = Memory.of(0, Subset())
         self.now_ns = 0.0
         self._machine = Machine()
         self._clocks: tuple[int, ...] = ()  # of this session's SMs, at time zero
@@ -63,17 +63,17 @@ class SimDevice:
         self._slabs: list[_Slab] = []
         self._problems: tuple[Problem, ...] = ()
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, open_pool: OpenPool | None = None) -> bool:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, open_pool: OpenPool | None = None) -> bool:
         """A fresh pool and an open gate.
 
         Args:
-            epoch, sampling, pool_bytes: as for Backend.arm().
+            epoch, subset, pool_bytes: as for Backend.arm().
             open_pool: as for Backend.survive().
 
         Returns:
             True if no launch is running. Time then restarts, so that equal sessions record equal words.
         """
-        self.memory, self._epoch = Memory.of(epoch, sampling, pool_bytes, open_pool=open_pool), epoch
+        self.memory, self._epoch = Memory.of(epoch, subset, pool_bytes, open_pool=open_pool), epoch
         self._reset()
         self._sms, self._interpreted = 0, False
         if not self._running:
@@ -91,7 +91,7 @@ class SimDevice:
     def collect(self, *, wait: bool) -> DeviceCapture:
         """All slabs claimed since arm(). wait=True also frees slabs that were never finished."""
         with self.memory.lock:
-            # in a file, what has not finished stays where a reader finds it
+            # in a file, unfinished slabs stay where a reader finds them
             self._drain(unfinished=wait and not self._running and self.memory.file is None)
             lines = self._expanded([*self._slabs, *self._held()])
         return DeviceCapture(
@@ -107,7 +107,7 @@ class SimDevice:
         )
 
     def problems(self) -> tuple[Problem, ...]:
-        """What a reader of the slabs last collected must know."""
+        """Problems for readers of the slabs last collected."""
         return self._problems
 
     def now(self) -> float:
@@ -126,7 +126,7 @@ class SimDevice:
             return machine
 
     def begin(self, machine: Machine, time: Callable[[], float], *, interpreted: bool = False) -> int:
-        """A launch on `machine` begins; `time` returns its time while it runs. Returns its grid id.
+        """Begin a launch on `machine`; `time` returns its time while it runs. Returns its grid id.
 
         Args:
             machine, time: the simulated machine, and ns after its start.
@@ -140,14 +140,14 @@ class SimDevice:
             return self._grid_id
 
     def end(self, grid_id: int) -> None:
-        """A launch has ended."""
+        """End a launch."""
         with self._lock:
             self.now_ns = max(self.now_ns, self._running.pop(grid_id)())
         with self.memory.lock:
             self._drain(unfinished=False)
 
     def drain_if_half_full(self) -> None:
-        """Free memory before a stripe runs out of it, as the drain thread does during a launch on a GPU."""
+        """Free memory before a stripe runs out of it, like the drain thread during a launch on a GPU."""
         stripes = self.memory.stripes
         room = stripes["limit"] - stripes["head"]  # uint32, modulo 2^32: larger than the ring means none
         if np.any((room > stripes["mask"] + 1) | (room < (stripes["mask"] + 1) // 2)):
@@ -159,7 +159,7 @@ class SimDevice:
             self._drain_stripe(stripe, unfinished)
 
     def _expanded(self, slabs: list[_Slab]) -> Lines:
-        """The slabs as a capture has them."""
+        """The slabs in the form of a capture."""
         expander = Expander(self._epoch, max(self._machine.rates), first_turn=0)
         lines = expander.expand(
             np.concatenate([np.zeros((0, wire.UNIT // 4), np.uint32), *(slab.units for slab in slabs)]),

@@ -27,15 +27,15 @@ class SimFrontend(Frontend):
     selects = frozenset({"pipeline"})
 
     def enable(self, recording: Recording) -> None:
-        """Kernels launched from now on have marks."""
+        """Give marks to kernels launched from now on."""
         _host().recording = recording
 
     def disable(self) -> None:
-        """Kernels launched from now on are plain."""
+        """Launch plain kernels from now on."""
         _host().recording = None
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
-        """Do at once what the mark means; False outside of a simulated kernel."""
+        """Execute the mark at once; False outside a simulated kernel."""
         warp = current()
         if warp is None:
             return False
@@ -43,6 +43,6 @@ class SimFrontend(Frontend):
         return True
 
     def read(self, name: str, context: Any) -> Any:
-        """A device helper's value in the warp that runs; None outside of a simulated kernel."""
+        """A device helper's value in the running warp; None outside a simulated kernel."""
         warp = current()
         return None if warp is None or context is not None else warp.read(name)

@@ -2,11 +2,11 @@
 
     copies = warp.groups("cp.async")
     copies.issue(cycles=900, bytes=16)              # lands later; bytes of each lane
-    copies.commit()                                 # what was issued since the last commit is a group
+    copies.commit()                                 # work since the last commit becomes a group
     copies.wait(1)                                  # until all but the newest group have landed
 
-With auto="pipeline" commits and waits are recorded, as on a GPU. `over` has the cycles at which groups had landed: what
-a recording can only bound.
+With auto="pipeline" commits and waits are recorded, as on a GPU. `over` has the exact cycles at which groups had
+landed, which a recording can only bound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = ("cp.async", "cp.async.bulk", "wgmma")
 
 
 class _Warp(Protocol):
-    """What groups need of their warp."""
+    """Parts of a warp that groups use."""
 
     @property
     def now(self) -> int: ...
@@ -58,13 +58,13 @@ class Groups:
 
         Args:
             cycles: how long it takes.
-            bytes: what each lane copies.
+            bytes: copied by each lane.
         """
         if self._warp.lanes:
             self._landed, self._bytes = max(self._landed, self._warp.now + cycles), self._bytes + bytes
 
     def commit(self) -> None:
-        """The work since the last commit is a group."""
+        """Make a group of the work since the last commit."""
         lanes = len(self._warp.lanes)
         size = f" bytes={self._bytes}" if self._bytes else ""
         word = _OF_LANES | np.uint32(max(0, lanes - 1) << operations.LANES_SHIFT)

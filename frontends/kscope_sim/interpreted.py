@@ -1,4 +1,4 @@
-"""Launches that another DSL's interpreter runs, on the host's clock: block by block, or thread by thread."""
+"""Launches that another DSL's interpreter runs, on the host's clock: by block or by thread."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ThreadedLaunch(_OnHostClock):
         self._threads: dict[object, tuple[Warp, ExitStack]] = {}
 
     def begin(self, key: object, block: Triple, thread: Triple) -> None:
-        """A thread begins."""
+        """Begin a thread."""
         (x, y, z), (nx, ny, _) = thread, self._block_shape
         index, lane = divmod(x + nx * (y + ny * z), 32)
         with self._lock:
@@ -103,7 +103,7 @@ class ThreadedLaunch(_OnHostClock):
             warp.begin()
 
     def mark(self, key: object, mark: Mark, value: Any, when: Any = None) -> bool:
-        """A thread reaches a mark; False if it did not begin in this launch."""
+        """Execute a mark in a thread; False if it did not begin in this launch."""
         with self._lock:
             found = self._threads.get(key)
             if found is not None:
@@ -111,7 +111,7 @@ class ThreadedLaunch(_OnHostClock):
             return found is not None
 
     def leave(self, key: object) -> None:
-        """A thread returns."""
+        """Return from a thread."""
         with self._lock:
             warp, alone = self._threads.pop(key)
             self._advance(warp).leave()
@@ -120,6 +120,6 @@ class ThreadedLaunch(_OnHostClock):
                 self._device.drain_if_half_full()
 
     def end(self) -> None:
-        """The launch has ended. Threads that did not leave never finish."""
+        """End the launch. Threads that did not leave never finish."""
         self._threads.clear()
         self._device.end(self._id)

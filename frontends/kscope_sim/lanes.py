@@ -1,4 +1,4 @@
-"""Lanes of a simulated warp: how a kernel names some of them, and what one that records keeps."""
+"""Lanes of a simulated warp: how a kernel names some of them, and the state of a recording one."""
 
 from __future__ import annotations
 

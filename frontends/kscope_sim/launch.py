@@ -42,14 +42,14 @@ def launch(
         sms: number of SMs of the simulated GPU.
         seed: fixes random numbers; that of a session's first launch, clock offsets as well.
         roles: role -> its warps of a block, as in ``{"producer": (0,), "consumer": (1, 2)}``.
-        replays: how often the launch runs under one grid id, as a captured CUDA graph does.
+        replays: number of runs under one grid id, as of a captured CUDA graph.
         machine: a whole Machine, instead of `sms` and `seed`.
-        hangs: warps that wait for each other wait on, as on a GPU; by default that is an error.
+        hangs: warps that wait for each other hang, as on a GPU; by default that is an error.
 
     Raises:
         UsageError: no GPU has this geometry, a block hangs without `hangs`, or the call is inside a kernel.
         PairingError: marks do not pair.
-        Exception: what the kernel raises.
+        Exception: raised by the kernel.
     """
     if current() is not None:
         raise UsageError("kscope_sim.launch() inside a kernel: launch from the host")
@@ -74,7 +74,7 @@ def launch(
 
 @dataclass
 class _Progress:
-    """How far a launch is: the latest end of its blocks, ns, and the block that runs, on SM `sm`."""
+    """Progress of a launch: the latest end of its blocks, ns, and the block that runs, on SM `sm`."""
 
     machine: Machine
     last: float

@@ -12,7 +12,7 @@ from kscope.errors import UsageError
 POWER_ON_NS = 1_700_000_000_000_000_000
 """%globaltimer and the host's clock at simulated time zero: UNIX time, as on a real machine."""
 GHZ, TICK_NS = 1.98, 32
-"""Of a machine that names no others."""
+"""Defaults."""
 READ_CYCLES = 7
 """Cycles that reading either clock takes (one CS2R on an H200)."""
 INTERPRETED_GHZ = 1 / 64

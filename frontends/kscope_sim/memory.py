@@ -14,7 +14,7 @@ from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.capture.wire import LAUNCH, SLOTS, STRIPE, UNIT
 from kscope.errors import UsageError
 from kscope.instrument.backend import OpenPool
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .machine import GHZ, TICK_NS
 
@@ -51,11 +51,11 @@ class Memory:
 
     @staticmethod
     def of(
-        epoch: int, sampling: Sampling, pool_bytes: int | None = None, stripes: int = STRIPES,
+        epoch: int, subset: Subset, pool_bytes: int | None = None, stripes: int = STRIPES,
         open_pool: OpenPool | None = None,
     ) -> Memory:  # fmt: skip
-        """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes. open_pool: makes
-        the file that pool and table are in, if they shall outlive the program.
+        """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes. open_pool: creates
+        the file for pool and table, if they shall outlive the program.
         """
         units = (POOL_BYTES if pool_bytes is None else pool_bytes) // UNIT
         if units < 2 * _LEAST:
@@ -67,7 +67,7 @@ class Memory:
         starts = np.array([reserve + each * i for i in range(stripes)] + [0], dtype=np.uint64)
         lines["base"] = POOL_ADDRESS + starts * np.uint64(UNIT)
         lines["mask"], lines["limit"] = sizes - 1, sizes
-        gate, size = sampling.gate(epoch, stripes), int(sizes.sum()) * UNIT
+        gate, size = subset.gate(epoch, stripes), int(sizes.sum()) * UNIT
         if open_pool is not None:
             device = PoolDevice(0, "simulated", stripes, round(GHZ * 1e6), TICK_NS)
             file = open_pool(device, size)

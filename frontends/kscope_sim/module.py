@@ -38,7 +38,7 @@ class Module:
     Attributes:
         name: the kernel's name.
         recording: the options.
-        marked: whether its code, or a function it names, has marks: then its warps claim at their entry, else at their
+        marked: its code, or a function it names, has marks: then its warps claim at their entry, else at their
             first mark.
         flags: its flags in the entries of launches; those of marks with their own strategies once such a mark was
             reached.
@@ -128,7 +128,7 @@ def _users(thing: Any) -> Any:
 
 
 def _places_marks(function: FunctionType) -> bool:
-    """Whether a function names a mark: itself, or as an attribute of kscope, which loads it when the kernel runs."""
+    """True if a function names a mark: itself, or as an attribute of kscope, which loads it when the kernel runs."""
     things = list(references(function))
     if any(isinstance(thing, regions.scope) or any(thing is word for word in _MARKS) for thing in things):
         return True
@@ -137,7 +137,7 @@ def _places_marks(function: FunctionType) -> bool:
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether a frame of this code is the simulator's or the marks'."""
+    """True if a frame of this code is the simulator's or the marks'."""
     return code.co_filename in _OURS
 
 

@@ -53,7 +53,9 @@ class Thread:
 
 
 def announce(memory: Memory, thread: Thread, epoch: int, time: int) -> None:
-    """Write the launch's entry, if the gate is open and this is the first thread of block 0; sampled or not."""
+    """Write the launch's entry, if the gate is open and this is the first thread of block 0, whether it records
+    or not.
+    """
     if epoch == 0 or thread.block or thread.warp or thread.lane:
         return
     entry = np.zeros(1, wire.LAUNCH)
@@ -68,7 +70,7 @@ def announce(memory: Memory, thread: Thread, epoch: int, time: int) -> None:
 
 
 def add_flags(memory: Memory, thread: Thread, epoch: int, flags: int) -> None:
-    """More flags for the launch's entry: a compiler sees all marks of a kernel, the simulator those it has reached."""
+    """Add flags to the launch's entry: a compiler sees all marks of a kernel, the simulator those it has reached."""
     slot = thread.grid_id % wire.SLOTS
     entry = memory.table[slot : slot + 1]
     missing = flags << layout.FLAG_SHIFT & ~int(entry["layout"][0])
@@ -78,7 +80,7 @@ def add_flags(memory: Memory, thread: Thread, epoch: int, flags: int) -> None:
 
 
 def sampled(memory: Memory, thread: Thread) -> bool:
-    """Whether the gate lets this thread's warp, SM and block record."""
+    """True if the gate lets this thread's warp, SM and block record."""
     gate = memory.gate
     # warp: one bit, and often the only check
     if not int(gate["warp_mask"]) >> thread.warp & 1:
@@ -158,7 +160,7 @@ class Slab:
         self.edge = self.start.clock >> wire.STEP_SHIFT
 
     def enter(self, name: str, clock: int, value: Halves | None = None) -> None:
-        """Store that a region was entered, where the head's second row will be."""
+        """Store the enter of a region in the head's second row."""
         self.entered += 1
         word = np.zeros(1, wire.OPEN)
         word["clock"], word["value"] = clock & U32, 0 if value is None else value.open
@@ -167,8 +169,8 @@ class Slab:
         self.memory.store(self.base + wire.OPEN_AT, word.view(np.uint32))
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: Halves | None = None) -> None:
-        """Store one record, and before it the half of its value that it does not imply. Clocks are 64-bit ticks; their
-        low words are stored.
+        """Store one record, preceded by the high half of its value if needed. Clocks are 64-bit ticks; their low words
+        are stored.
         """
         number, held = layout.record_id(name, kind), value or Halves(0)
         rows = [(number & ~15 | layout.MORE, held.more), (number | layout.HAS_MORE, held.word)]
@@ -188,7 +190,7 @@ class Slab:
         self.memory.store(at, np.array(words, np.uint32))
 
     def is_anchor_due(self, end: int) -> bool:
-        """Whether an anchor is due after a record that ends here."""
+        """True if an anchor is due after a record that ends here."""
         if not self.thread.flags & layout.FLAG_ANCHORS:
             return False
         full = self.off >= layout.RECORD_BYTES << self.thread.log2_records
@@ -215,5 +217,5 @@ class Slab:
 
 
 def _high_bytes(anchor: Anchor) -> int:
-    """The bits of clock and time above the low words, as far as the seal counts them."""
+    """The bits of clock and time above the low words that the seal has."""
     return (anchor.clock >> 32 & 0xFF) << 8 | anchor.time >> 32 & 0xFF

@@ -1,7 +1,5 @@
-"""Samples of the simulator, which has the place and the reason of every cycle of a warp.
-
-An instruction is a line of the kernel with a reason. Each warp is sampled whenever its clock has advanced by the
-period.
+"""Samples of the simulator, which knows the place and the reason of every cycle of a warp. An instruction is a line of
+the kernel with a reason; each warp is sampled whenever its clock has advanced by the period.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ from .module import Module, is_ours
 STEP = 16
 """Bytes between two instructions."""
 STEP_NS, MOST_STEPS = 100, 2000
-"""Of times at first, and how many of a kernel there are at most: then they become longer."""
+"""Initial window length, and the maximum number of windows per kernel; beyond it windows are merged."""
 WORK, BARRIER, EVENT, READ = "wait", "barrier", "long_scoreboard", "selected"
-"""Why a warp stood: the vendor's names."""
+"""Stall reasons of a warp, in the vendor's names."""
 
 _PARTS = 64
-"""Times that the samples of one wait get at most."""
+"""Most times of the samples of one wait."""
 _Instruction = tuple[Place | None, str, str, tuple[str, ...]]
 """Place, text, reason, and the open regions."""
 
@@ -47,7 +45,7 @@ class Sampler:
 
     Attributes:
         period: cycles of a warp between two of its samples.
-        paused: whether nothing is sampled for now.
+        paused: True while nothing is sampled.
         lock: held while samples are counted.
     """
 
@@ -58,12 +56,12 @@ class Sampler:
         self._step = STEP_NS
 
     def warp(self, kernel: str, module: Module | None) -> SampledWarp:
-        """A warp of a kernel, instrumented or not, begins."""
+        """Begin a warp of a kernel, instrumented or not."""
         with self.lock:
             return SampledWarp(self, self._code.setdefault((kernel, module.id if module else 0), _Code(module)))
 
     def timed(self, code: _Code, time: int, taken: int) -> None:
-        """Samples of a kernel were taken."""
+        """Add samples of a kernel."""
         at = time // self._step
         code.times[at] = code.times.get(at, 0) + taken
         if len(code.times) > MOST_STEPS:
@@ -74,7 +72,7 @@ class Sampler:
                     one.times[step // 2] = one.times.get(step // 2, 0) + count
 
     def samples(self) -> SampledCode:
-        """What was sampled so far."""
+        """All samples so far."""
         reasons = tuple(dict.fromkeys([WORK, BARRIER, EVENT, READ, *self._reasons()]))
         functions, rows, windows = list[SampledFunction](), list[tuple[int, ...]](), list[tuple[int, ...]]()
         for (name, _), code in tuple(self._code.items()):
@@ -105,7 +103,7 @@ class SampledWarp:
         self._open: list[str] = []
 
     def marked(self, act: str, name: str, cycles: int, unix: Callable[[int], int]) -> None:
-        """The warp has read the clock at a mark, which takes so many cycles after it."""
+        """Note a clock read at a mark; the mark takes this many cycles after it."""
         if act == "enter":
             self._open.append(name)
         elif act == "exit" and name in self._open:
@@ -113,8 +111,8 @@ class SampledWarp:
         self.spent(cycles, READ, "clock", unix)
 
     def spent(self, cycles: int, reason: str, text: str, unix: Callable[[int], int]) -> None:
-        """The warp stood for so many cycles at the line of the kernel that runs. unix: UNIX ns of a time so many cycles
-        ago.
+        """Account for cycles that the warp spent at the running line of the kernel. unix: returns the UNIX ns of a time
+        this many cycles ago.
         """
         if self._sampler.paused:
             return

@@ -23,12 +23,12 @@ _EXPECTED = "an int, a float, a numpy number, or an array of 32 numbers of 32 or
 
 @dataclass(frozen=True)
 class Halves:
-    """A value as a record has it.
+    """The words of a value in a record.
 
     Attributes:
         word: the record's word.
         more: the word of the row before it; 0 without one.
-        open: the word of a region that is entered and not left.
+        open: the word of a region that was entered and not left.
     """
 
     word: int
@@ -37,7 +37,7 @@ class Halves:
 
     @staticmethod
     def of(kind: ValueType, bits: int) -> Halves:
-        """Those of a value of a type."""
+        """The words of a value of a type."""
         word, more = halves(kind, bits) if is_wide(kind) else (bits, 0)
         return Halves(word, more, OPEN_UNKNOWN.get(kind, word) if more else word)
 

@@ -38,7 +38,7 @@ def code(text: str, lines: bool, backend: Any, options: Any) -> bytes | None:
 
 
 def has_other_flags(options: Any) -> bool:
-    """Whether Triton assembles with other flags than _flags()."""
+    """True if Triton assembles with other flags than _flags()."""
     sanitizer = any(mode in getattr(options, "instrumentation_mode", "") for mode in ("consan", "fpsan"))
     return bool(knobs.nvidia.disable_ptxas_opt or knobs.compilation.disable_line_info or sanitizer)
 

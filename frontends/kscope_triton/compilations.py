@@ -1,7 +1,6 @@
-"""Compilations in progress, read from the stacks of this process's threads.
-
-Triton computes a kernel's cache keys long before it compiles, and another thread may enable or disable recording in
-between. A compilation must end with the recording that it began with, or it would be cached under the wrong key.
+"""Compilations in progress, read from the stacks of this process's threads. Triton computes a kernel's cache keys long
+before it compiles, and another thread may enable or disable recording in between; a compilation must end with the
+recording that it began with.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ def _code(function: Any) -> CodeType:
 
 _COMPILE, _FOR_A_LAUNCH = _code(compiler.compile), _code(vars(JITFunction)["_do_compile"])
 _SUBMITTED = next((one for one in _FOR_A_LAUNCH.co_consts if getattr(one, "co_name", "") == "async_compile"), None)
-"""What an AsyncCompileMode's executor runs, later and in another thread."""
+"""Frames in which an AsyncCompileMode's executor compiles, later and in another thread."""
 _BEGUN = (_COMPILE, _FOR_A_LAUNCH, _code(JITFunction.run))
 
 
 def source() -> Any:
-    """What this thread compiles, an ASTSource or IRSource; None if it does not compile."""
+    """The ASTSource or IRSource that this thread compiles; None if it does not compile."""
     return next((frame.f_locals["src"] for frame in stacks.own() if frame.f_code is _COMPILE), None)
 
 
@@ -38,17 +37,17 @@ def launch_key() -> str | None:
 
 
 def source_to_submit() -> Any:
-    """What this thread submits to an AsyncCompileMode; None if it submits nothing."""
+    """The source that this thread submits to an AsyncCompileMode; None if it submits nothing."""
     if source() is not None:
         return None
     return next((frame.f_locals.get("src") for frame in stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
 
 
 def is_submitted() -> bool:
-    """Whether this thread compiles what was submitted to an AsyncCompileMode."""
+    """True if this thread compiles a source that was submitted to an AsyncCompileMode."""
     return any(frame.f_code is _SUBMITTED for frame in stacks.own())
 
 
 def any_running() -> bool:
-    """Whether any thread compiles, or launches and so may be about to."""
+    """True if any thread compiles, or launches and so may be about to."""
     return bool(stacks.threads(_BEGUN))

@@ -41,7 +41,7 @@ from .version import VERSION
 
 _HOOK_HAS_KEY = VERSION >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
-"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or why it has no marks, if it had any."""
+"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or the reason why it lost its marks."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 
@@ -68,7 +68,7 @@ class Pipeline:
     runs or waits for an executor (AsyncCompileMode), remove() leaves the hooks in place, which serve it and no other.
 
     Args:
-        forms: which form launches run.
+        forms: selects the form that launches run.
     """
 
     def __init__(self, forms: Forms) -> None:
@@ -138,11 +138,11 @@ class Pipeline:
         return "" if catalog.is_listing() else self._tag
 
     def _tag_here(self) -> str:
-        """The tag of what this thread compiles for no launch; empty for plain kernels."""
+        """The tag of compilations of this thread that serve no launch; empty for plain kernels."""
         return "" if self._forms.tuning.here else self._tag
 
     def _unhook(self) -> None:
-        """Restore what was hooked, unless a compilation still needs it."""
+        """Remove the hooks, unless a compilation still needs them."""
         if self.recording is not None or self._slot is None or self._submitted or compilations.any_running():
             return
         if getattr(knobs.runtime, _HOOK) is self._slot:
@@ -151,7 +151,7 @@ class Pipeline:
         self._hash.remove()
 
     def marks(self, options: Any) -> bool:
-        """Whether the kernel that this thread traces is compiled with marks. options: Triton's, of the kernel."""
+        """True if the kernel that this thread traces is compiled with marks. options: Triton's, of the kernel."""
         marked = getattr(self._thread, "marked", None)
         if marked is not None and marked.options is options:
             return True
@@ -161,7 +161,7 @@ class Pipeline:
 
     @contextmanager
     def unmarked(self) -> Generator[None, None, None]:
-        """What this thread traces in the body without compiling it has no marks."""
+        """Disables marks for code that this thread traces without compiling."""
         self._thread.unmarked = True
         try:
             yield
@@ -169,7 +169,7 @@ class Pipeline:
             self._thread.unmarked = False
 
     def placed(self, mark: Mark) -> None:
-        """A mark entered the IR of the kernel that this thread compiles."""
+        """Note a mark that entered the IR of the kernel that this thread compiles."""
         marked = getattr(self._thread, "marked", None)
         if marked is not None:
             marked.names.add(mark.name)

@@ -1,7 +1,5 @@
-"""Adds scopes declared outside kernels to Triton's cache keys.
-
-Triton hashes a kernel's source and constexpr globals, but not the fields of ``LOAD = kscope.scope("load")``. For a
-global marked as an aggregate it hashes the callables in ``hash_attrs``: ScopeKey is such a callable.
+"""Adds scopes declared outside kernels to Triton's cache keys: Triton hashes a kernel's source and constexpr globals,
+but not the fields of ``LOAD = kscope.scope("load")``.
 """
 
 from __future__ import annotations
@@ -12,7 +10,9 @@ from triton.runtime.jit import JITCallable
 
 
 class ScopeKey(JITCallable):
-    """Hashed like a jit function whose source is the scope's fields; never called."""
+    """Hashed like a jit function whose source is the scope's fields; never called. It is one of the callables in
+    ``hash_attrs``, which Triton hashes for a global marked as an aggregate.
+    """
 
     def __init__(self, parts: tuple[object, ...]) -> None:
         self._parts = parts

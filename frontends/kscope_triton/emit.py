@@ -1,10 +1,6 @@
 """Marks in Triton's IR: one volatile inline assembly operation whose text is a comment.
 
-    tt.elementwise_inline_asm "//kscope enter load i32 - with $1" %k : i32 -> i32     (result unused)
-
-Triton cannot lower inline assembly without a result, so the operation has an unused one; Gluon 3.9 has an operation
-without results. Before 3.9, the software pipeliner for Blackwell cannot predicate inline assembly, but it can
-predicate an `scf.if`. There the mark goes into an `scf.if` whose condition is always true, which LLVM folds.
+tt.elementwise_inline_asm "//kscope enter load i32 - with $1" %k : i32 -> i32     (result unused)
 """
 
 from __future__ import annotations
@@ -41,6 +37,10 @@ def for_nvidia(semantic: Any) -> bool:
 
 def place(mark: Mark, semantic: Any, value: Any, when: Any = None) -> Mark:
     """Emit a mark at the builder's insertion point.
+
+    Triton cannot lower inline assembly without a result, so the operation has an unused one; Gluon 3.9 has an operation
+    without results. Before 3.9, the software pipeliner for Blackwell cannot predicate inline assembly, but it can
+    predicate an `scf.if`. There the mark goes into an `scf.if` whose condition is always true, which LLVM folds.
 
     Args:
         mark: the mark, without its operands.

@@ -1,7 +1,6 @@
-"""Which form of a kernel a launch runs: the marked one while a session records, else the plain one.
-
-Where a program may launch a kernel later and kscope cannot exchange it, the program gets the marked form: the objects
-that warmup() and triton.compile() return, and the kernels in a graph that torch captures.
+"""Selects the form of a kernel that a launch runs: the marked one while a session records, else the plain one. Where a
+program may launch a kernel later and kscope cannot exchange it (warmup(), triton.compile(), graphs that torch
+captures), it gets the marked form.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ REST = "kscope-rest"
 
 
 class Forms:
-    """What decides on the form of a launch, while recording is enabled.
+    """State that selects the form of a launch, while recording is enabled.
 
     Args:
         changed: called when a decision that holds for all threads has changed.
 
     Attributes:
         tuning: the threads that time configurations, which run plain kernels always.
-        returned: the threads that compile a kernel that the program gets.
+        returned: the threads that compile a kernel which is returned to the program.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
@@ -51,21 +50,21 @@ class Forms:
 
     @property
     def resting(self) -> bool:
-        """Whether launches run plain kernels."""
+        """True if launches run plain kernels."""
         return not self._recording and not self._captures
 
     @property
     def capturing(self) -> bool:
-        """Whether any thread captures a graph."""
+        """True if any thread captures a graph."""
         return self._captures > 0
 
     def record(self, recording: bool) -> None:
-        """A session begins or ends."""
+        """Begin or end a session."""
         self._recording = recording
         self._changed()
 
     def capture(self, begins: bool) -> None:
-        """The capture of a graph begins or ends. Any thread may launch into it."""
+        """Begin or end the capture of a graph, into which any thread may launch."""
         self._captures = max(0, self._captures + (1 if begins else -1))
         self._changed()
 

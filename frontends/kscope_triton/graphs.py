@@ -21,8 +21,8 @@ class Graphs:
     """The hooks on torch's graphs, while recording is enabled. torch is not imported.
 
     Args:
-        counts: the launches that are counted.
-        forms: which form launches run.
+        counts: counts launches.
+        forms: selects the form that launches run.
         capturing: called before a capture.
     """
 

@@ -1,12 +1,4 @@
-"""Supports torch.compile: kernels that Inductor compiles and launches are recorded like any other.
-
-Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher
-without hooks. While recording is enabled, it compiles in this process and launches through Triton.
-Its autotuner compiles all configurations before it times one, with marks; each is timed by its plain kernel. The
-selected one is launched plain at rest: its plain form is compiled at its second launch.
-torch traces a user's kernel to find the arguments that it writes. A mark would stop that analysis, all arguments would
-count as written, and the function would stay out of CUDA graphs: so that trace has no marks. torch is not imported.
-"""
+"""Supports torch.compile: while recording is enabled, Inductor compiles in this process and launches through Triton."""
 
 from __future__ import annotations
 
@@ -37,11 +29,18 @@ _SETTINGS: dict[str, int] = {
 
 
 class Inductor:
-    """Inductor's settings while recording is enabled. Already compiled functions are kept until
-    torch.compiler.reset().
+    """Inductor's settings while recording is enabled. Already compiled functions are kept until torch.compiler.reset().
+
+    Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher without hooks. Its
+    autotuner compiles all configurations before it times one, with marks; each is timed by its plain kernel. The
+    selected one is launched plain at rest: its plain form is compiled at its second launch.
+
+    torch traces a user's kernel to find the arguments that it writes. A mark would stop that analysis, all arguments
+    would count as written, and the function would stay out of CUDA graphs, so that trace has no marks. torch is not
+    imported.
 
     Args:
-        forms: which form launches run.
+        forms: selects the form that launches run.
         unmarked: a context in which this thread traces kernels without marks.
     """
 

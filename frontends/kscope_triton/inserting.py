@@ -2,8 +2,8 @@
 
     %kscope0 = tt.elementwise_inline_asm "//kscope enter load - - with" {...} -> i32 loc("attn.py":41:9)
 
-This is the operation of emit.py without operands. The module is printed, marks are put between its lines, and Triton
-parses it again, as it does for an IR that a user overrides.
+The module is printed, marks are put between its lines, and Triton parses it again, as it does for an IR that a user
+overrides.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Inserted:
 
 
 def insert(module: Any, selection: Selection) -> Inserted:
-    """Mark what is selected in the module's kernels. Raises UnsupportedError for IR that cannot be read."""
+    """Mark the selection in the module's kernels. Raises UnsupportedError for IR that cannot be read."""
     text = module.str()
     found: list[Span] = []
     for function in irtext.functions(text):
@@ -44,8 +44,8 @@ def insert(module: Any, selection: Selection) -> Inserted:
 
 
 def restore(module: Any, regions: Iterable[Region]) -> Inserted:
-    """Mark regions of the source that the compiler dropped, around what became of their operations; without those with
-    a predicate, which was dropped with them.
+    """Mark regions of the source that the compiler dropped, around the operations that remain; without those with a
+    predicate, which was dropped with them.
     """
     text = module.str()
     regions = [region for region in regions if region.mark.when in (None, NEVER)]

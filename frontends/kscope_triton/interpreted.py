@@ -29,7 +29,7 @@ from .emit import TYPES, predicate, scalar
 from .functions import plain_or_jit
 
 INTERPRETED: bool = bool(knobs.runtime.interpret)
-"""Whether this process interprets jit functions. Triton reads its setting when a function is defined."""
+"""True if this process interprets jit functions. Triton reads its setting when a function is defined."""
 _WORDS: dict[str, Any] = {"i32": np.int32, "u32": np.uint32, "i64": np.int64}
 _NUMBERS: dict[str, Callable[[Any], Any]] = {
     "i32": np.int32, "u32": np.uint32, "f32": np.float32, "i64": np.int64, "u64": np.uint64, "f64": np.float64,
@@ -135,7 +135,7 @@ class Interpreted:
 
 
 def _interpreting() -> bool:
-    """Whether a kernel is on this thread's stack."""
+    """True if a kernel is on this thread's stack."""
     from triton.runtime import interpreter
 
     return any(frame.f_code.co_filename == interpreter.__file__ for frame in stacks.own())

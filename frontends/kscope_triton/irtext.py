@@ -59,7 +59,7 @@ class Operation:
 
     @property
     def result(self) -> str:
-        """The name of its result, %a; of several, the name of all. Empty without one."""
+        """The name of its result, %a; for several, the name of all. Empty without one."""
         match = _RESULT.match(self.heading)
         return match[1] if match else ""
 
@@ -70,7 +70,7 @@ class Operation:
 
     @property
     def leaf(self) -> bool:
-        """Whether no marks may be put inside it: it has no blocks, or they only define how values are combined."""
+        """True if no marks may be put inside it: it has no blocks, or they only define how values are combined."""
         return not self.blocks or self.name not in _OPENED
 
 
@@ -167,7 +167,7 @@ def _unreadable(line: str) -> UnsupportedError:
 
 
 def _continues(line: str) -> bool:
-    """Whether the line opens another region of the previous operation: the partitions of warp_specialize."""
+    """True if the line opens another region of the previous operation: the partitions of warp_specialize."""
     return re.match(r"default\s*\{|partition\d+\(", line) is not None
 
 

@@ -38,7 +38,7 @@ _GRID, _NEAR = "gridX", 8
 
 
 class _Queued(threading.local):
-    """The launch that this thread is queuing. counts: what it joins when the driver has accepted it."""
+    """The launch that this thread is queuing. counts: counts it once the driver has accepted it."""
 
     counts: Counter[int] | None = None
     kernel = 0
@@ -48,7 +48,7 @@ class Loading:
     """The hooks on modules, and on launches that run marked kernels, while recording is enabled.
 
     Args:
-        forms: which form launches run.
+        forms: selects the form that launches run.
         capturing: called before torch captures a graph.
         same_attributes: called before the first launch of each marked function after begin().
     """

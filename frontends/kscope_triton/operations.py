@@ -1,4 +1,4 @@
-"""Triton's operations: the kind of each, and which are only arithmetic on addresses."""
+"""Triton's operations: the kind of each, and those that only compute addresses."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def kinds(operation: Operation) -> tuple[str, ...]:
 
 
 def waits(operation: Operation) -> bool:
-    """Whether an operation waits for something asynchronous."""
+    """True if an operation waits for something asynchronous."""
     return "wait" in kinds(operation)
 
 
 def is_bookkeeping(operation: Operation) -> bool:
-    """Whether an operation is only addresses, indices or constants, which no range of lines is about."""
+    """True if an operation only computes addresses, indices or constants, which no range of lines selects."""
     if operation.name.startswith("arith.") and _FLOATS.match(operation.name) and "tensor<" in operation.heading:
         return False
     if operation.name in ("ttg.local_alloc", "ttng.tmem_alloc"):  # with an operand they store
@@ -74,7 +74,7 @@ def is_bookkeeping(operation: Operation) -> bool:
 
 
 def is_operand(operation: Operation) -> bool:
-    """Whether an operation only brings a value into registers, or into another layout there."""
+    """True if an operation only brings a value into registers, or into another layout there."""
     return operation.name in _OPERANDS
 
 
@@ -98,6 +98,6 @@ def users_place(places: Places) -> Place | None:
 
 
 def unplaced(places: Places, around: Iterable[Places]) -> bool:
-    """Whether an operation has no line of its users_place: none at all, or that of a loop or function around it."""
+    """True if an operation has no line of its users_place: none at all, or that of a loop or function around it."""
     mine = users_place(places)
     return mine is None or any(mine == users_place(outer) for outer in around)

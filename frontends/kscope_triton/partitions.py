@@ -1,9 +1,4 @@
-"""The roles that Triton gives a kernel's warps: the partitions of ttg.warp_specialize.
-
-Gluon's partitions are functions, and have their names. Those of automatic warp specialization are named after their
-work: load, mma, store; one that does several of these, or none, is ``default`` or ``partition 0``. Which warps run a
-partition is known after a pass of the stage that makes LLVM IR; here it runs on a copy.
-"""
+"""The roles that Triton gives a kernel's warps: the partitions of ttg.warp_specialize."""
 
 from __future__ import annotations
 
@@ -39,6 +34,10 @@ def function_names(text: str) -> list[Partitions]:
 
 def roles(module: Any, named: Sequence[Partitions]) -> tuple[RoleMeta, ...]:
     """The partitions of a module's warps.
+
+    Gluon's partitions are functions, and have their names. Those of automatic warp specialization are named after their
+    work: load, mma, store; one that does several of these, or none, is ``default`` or ``partition 0``. A pass of the
+    stage that makes LLVM IR assigns warps to partitions; here it runs on a copy.
 
     Args:
         module: Triton's, before the stage that makes LLVM IR.
@@ -123,7 +122,7 @@ def _called(blocks: Sequence[Block]) -> str:
 
 
 def _work(blocks: Sequence[Block], number: int) -> str:
-    """What a partition does: load, mma or store; its number where it does several of these, or none."""
+    """The work of a partition: load, mma or store; its number if it does several of these, or none."""
     done = {kind for block in blocks for one in irtext.walk(block) for kind in kinds(one)}
     loads, multiplies, stores = "load" in done, bool(done & {"mma", "dot"}), "store" in done
     if multiplies and not loads:

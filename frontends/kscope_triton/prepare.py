@@ -1,7 +1,6 @@
-"""Compiles the marked form of each kernel whose plain form is launched at rest, in the background.
-
-So a session begins with kernels that are compiled. They are loaded in the thread that begins it: the driver may refuse
-to load a module while a graph is captured.
+"""Compiles the marked form of each kernel whose plain form is launched at rest, in the background, so that a session
+begins with compiled kernels. The thread that begins it loads them: the driver may refuse to load a module while a graph
+is captured.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Preparation:
     """The hook on compilations for launches, and the thread that compiles.
 
     Args:
-        forms: which form launches run.
+        forms: selects the form that launches run.
         tag: returns the tag of marked kernels; empty if none are to be compiled ahead.
     """
 
@@ -71,7 +70,7 @@ class Preparation:
             thread.join()
 
     def load(self) -> None:
-        """Load the compiled kernels of the current device. What fails to load, fails when it is launched."""
+        """Load the compiled kernels of the current device. Errors recur at the launch."""
         if not self._made:
             return
         active: Any = driver.active  # the method is missing in Triton's base class
@@ -83,7 +82,7 @@ class Preparation:
                     kernel._init_handles()
 
     def same_attributes(self, function: Any) -> None:
-        """A marked kernel gets the attributes that the program has set on the plain one.
+        """Give a marked kernel the attributes that the program has set on the plain one.
 
         Args:
             function: the handle of the marked kernel, loaded on the current device.
@@ -163,7 +162,7 @@ class Preparation:
         self.finish()
 
     def _fork(self) -> None:
-        """A child must not begin in the middle of a compilation, which holds locks of the compiler."""
+        """Prevent a fork in the middle of a compilation, which holds locks of the compiler."""
         self._compiling.acquire()
 
     def _forked(self) -> None:

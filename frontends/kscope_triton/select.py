@@ -45,7 +45,7 @@ class Marking:
         self._source = ""
         self._flattened = False
         self.spans: tuple[Span, ...] = ()
-        """Where selected regions were marked."""
+        """Places where selected regions were marked."""
         self.problems: list[Problem] = []
         self._partitions: list[Partitions] = []
         self._roles: tuple[RoleMeta, ...] = ()

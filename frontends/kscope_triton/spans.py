@@ -1,7 +1,5 @@
-"""Selects the operations of a kernel to mark: each span of operations in one block becomes one region.
-
-A span begins and ends in one block, so it is entered and left on every path, and what the compiler does to the block it
-does to both ends.
+"""Selects the operations of a kernel to mark: each span of operations in one block becomes one region. A span begins
+and ends in one block, so it is entered and left on every path.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ class Span:
         mark: the region's enter.
         what: the kind of operation, or "lines".
         where: file:first-last.
-        before, after: lines of the text that the two marks are put before.
+        before, after: lines of the text before which the two marks are inserted.
         place: their line of source.
         loops: around it, the outermost first.
         group: of warps, if they are specialized.
-        operations: how many it contains.
+        operations: their number.
     """
 
     mark: Mark
@@ -136,8 +134,8 @@ def kind_spans(function: Operation, selection: Selection) -> list[Span]:
 
 
 def _with_operands(block: Block, free: int, first: int, last: int) -> int:
-    """Where the region of operations first to last begins: before the operations directly before a matrix product
-    that read its operands into registers. Behind them, all operands would be in registers at the region's begin.
+    """The begin of the region of operations first to last: before the operations directly before a matrix product that
+    read its operands into registers. After these, all operands would be in registers at the region's begin.
 
     Args:
         block: the block.
@@ -232,7 +230,7 @@ def _members(scope: _Scope, belongs: Belongs) -> Iterator[Place | None]:
 
 
 def _whole(operation: Operation, belongs: Belongs, around: tuple[Places, ...]) -> bool:
-    """Whether all work inside the operation belongs to the region as well."""
+    """True if all work inside the operation belongs to the region as well."""
     return all(
         place is None or (belongs((place,)) or belongs(inner.places)) is not None or operations.is_bookkeeping(inner)
         for scope in _Scope.of(operation, around)
@@ -262,7 +260,7 @@ class Region:
         mark: its enter.
         closed: it ends in the block where it begins.
         places: origins of the operations in it.
-        lines: lines that only operations in it come from.
+        lines: lines that occur only in its operations.
     """
 
     mark: Mark

@@ -1,4 +1,4 @@
-"""Which threads are inside a body, for state that a launch reads."""
+"""Tracks the threads inside a body, for state that a launch reads."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Threads:
 
     @property
     def anywhere(self) -> bool:
-        """Whether any thread is inside."""
+        """True if any thread is inside."""
         return bool(self._depths)
 
     @property
     def here(self) -> bool:
-        """Whether this thread is. Read at every launch."""
+        """True if this thread is. Read at every launch."""
         return bool(self._depths) and threading.get_ident() in self._depths
 
     @contextmanager
     def running(self) -> Generator[None, None, None]:
-        """This thread is inside in the body."""
+        """Count this thread as inside during the body."""
         self._count(1)
         try:
             yield

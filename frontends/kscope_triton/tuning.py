@@ -1,7 +1,5 @@
-"""Autotuning: the launches that time configurations run plain kernels and record nothing.
-
-So the timings, and the configuration that they select, are those of the program without kscope, and the benchmark's
-hundreds of launches do not fill the pool. The selected configuration is compiled with marks when it is launched.
+"""Autotuning: launches that time configurations run plain kernels and record nothing, so timings and the selected
+configuration are those of the program without kscope.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class region(regions.region):  # noqa: N801  # lower case matches kscope.region
-    """As kscope.region."""
+    """Same as kscope.region."""
 
 
 def _of_this_module(function: F) -> F:

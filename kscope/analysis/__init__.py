@@ -1,4 +1,4 @@
-"""Numbers from traces: each file one question, answered by a plain function of a Trace."""
+"""Analyses of traces: each file answers one question with a plain function of a Trace."""
 
 from __future__ import annotations
 

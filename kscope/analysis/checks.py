@@ -6,7 +6,7 @@ kernel     matmul.time .mean_time .alive .idle (times), .records .warps .blocks 
 region     load.p99, or matmul.load.p99 where several kernels have it: count unknown share imbalance (numbers),
            warp_time wall self mean p50 p90 p99 min max first last idle (times)
 
-In a sample of the blocks, times of launches are not known: their conditions do not hold.
+If only some blocks recorded, times of launches are unknown: their conditions do not hold.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class _Names:
         self.summary = summarize(trace)
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}
-        """By the name in the summary: the kernel's name and hash."""
-        self.sampled = self.summary.info is not None and self.summary.info.sampled
+        """By name in the summary: the kernel's name and hash."""
+        self.partial = self.summary.info is not None and self.summary.info.partial
         self.uncounted = any(problem.kind in _UNCOUNTED for problem in self.summary.problems)
 
     def __call__(self, name: tuple[str, ...]) -> Quantity:
@@ -101,7 +101,7 @@ class _Names:
         if name == "problems":
             return Quantity(float(len(self.summary.problems)))
         if name == "time":
-            times = [] if self.sampled else [row.max_time_ns for row in rows]
+            times = [] if self.partial else [row.max_time_ns for row in rows]
             return Quantity(max(times, default=float("nan")), time=True)
         if any(name == row.region for row in self.summary.regions):
             raise UsageError(f"{name}: is a region; expected one of its numbers, such as {name}.p99")
@@ -116,10 +116,10 @@ class _Names:
         return Quantity(getattr(row, f"{stat}_ns"), time=True) if stat in TIMES else Quantity(float(getattr(row, stat)))
 
     def kernel(self, row: WarpStats, stat: str) -> Quantity | None:
-        if stat in ("time", "mean_time") and self.sampled:  # the other blocks may run longer
+        if stat in ("time", "mean_time") and self.partial:  # the other blocks may run longer
             return Quantity(float("nan"), time=True)
         if stat in KERNEL:
             return Quantity(getattr(row, KERNEL[stat]), time=True)
-        if stat == "dropped" and self.uncounted:  # whose warps were lost is not known either
+        if stat == "dropped" and self.uncounted:  # whose lost warps are unknown, too
             return Quantity(float("nan"))
         return Quantity(float(getattr(row, stat))) if stat in COUNTS else None

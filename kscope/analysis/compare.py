@@ -1,10 +1,4 @@
-"""Two recordings compared: what became slower, by how much, and with what certainty.
-
-The mean duration of a region is compared by a bootstrap: units of the recording are drawn with replacement, and the
-means of the draws are compared. The unit is a launch if both recordings have at least eight of the kernel, else a
-block, else a warp. With one launch each, the interval covers differences between blocks, not between runs; the result
-names the unit.
-"""
+"""Compares two recordings: what became slower, by how much, and with what certainty."""
 
 from __future__ import annotations
 
@@ -27,8 +21,9 @@ Verdict = Literal["slower", "faster", "same", "new", "gone", "unsure"]
 _LEAST_LAUNCHES, _LEAST_UNITS = 8, 2
 _MOST_WEIGHTS = 1 << 24
 _MOST_UNITS = 1 << 10
-"""Of a stratum that are drawn one by one; of more, sums of random groups are drawn. Their number makes the interval's
-width uncertain by 2 %."""
+"""Largest stratum resampled value by value; larger ones are resampled in random groups. The number of groups makes the
+interval's width uncertain by 2 %.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,8 +63,8 @@ class Change:
         a_mean_ns, b_mean_ns: mean duration, ns.
         change: (b - a) / a.
         low, high: its interval; NaN without one.
-        unit: the unit of the draws: launch, block or warp.
-        a_units, b_units: how many of it.
+        unit: the bootstrap's unit: launch, block or warp.
+        a_units, b_units: number of units.
     """
 
     kernel: str
@@ -94,7 +89,7 @@ class Comparison(Shown):
     Attributes:
         kernels: one row per kernel, from a launch's first start to its last end; the region is ``(kernel)``.
         regions: largest change of total time first.
-        problems: why the recordings may not be comparable.
+        problems: reasons why the recordings may not be comparable.
         verdict: of the kernels' times, or of the regions if there are too few launches.
         recorded: how each of them was recorded.
     """
@@ -111,6 +106,10 @@ WHOLE = "(kernel)"
 
 def compare(a: TraceData, b: TraceData, options: Options | None = None) -> Comparison:
     """Compare two traces by kernel name and region name.
+
+    The mean duration of a region is compared by a bootstrap: units of the recording are drawn with replacement, and the
+    means of the draws are compared. The unit is a launch if both recordings have at least eight of the kernel, else a
+    block, else a warp. With one launch each, the interval covers differences between blocks, not between runs.
 
     Raises:
         UsageError: an option is out of range.
@@ -177,7 +176,7 @@ class _Side:
         if of is None:
             stratum[index] = warps.warp[track]
             if np.unique(stratum, return_counts=True)[1].min(initial=2) < _LEAST_UNITS:
-                stratum[:] = 0  # of one lane alone nothing can be drawn
+                stratum[:] = 0  # from a single lane nothing can be drawn
         return _Units(total, count, stratum)
 
 
@@ -230,7 +229,7 @@ def _judged(change: float, low: float, high: float, least: float) -> Verdict:
 
 
 def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
-    """(draws,) means of units, or groups of many units, drawn with replacement, per stratum as many as it has."""
+    """(draws,) means of units, or of groups of many units, drawn with replacement, per stratum as many as it has."""
     total, count = np.zeros(draws), np.zeros(draws)
     for stratum in np.unique(units.stratum):
         mine = np.flatnonzero(units.stratum == stratum)
@@ -263,7 +262,7 @@ def _doubts(a: TraceData, b: TraceData, recorded: tuple[Info, Info]) -> tuple[st
     found_problems += [
         f"{name}: {one.blocks_text}; kernel times are those of these blocks"
         for name, one in zip("ab", recorded, strict=True)
-        if one.sampled
+        if one.partial
     ]
     devices = [one.device_text for one in recorded]
     if devices[0] != devices[1]:

@@ -1,15 +1,4 @@
-"""The critical path through a block: from the end of its last region back to a start.
-
-The user names which region's end satisfies which region's wait; nothing is guessed:
-
-    Edge("ask", "wait_ready")             the k-th wait_ready of a warp waits for the k-th ask of the block's warps
-    Edge("multiply", "wait_empty", 4)     ... for the (k - 4)-th multiply: four buffers; the first four wait for none
-
-If several warps signal, the latest counts. If both regions carry a value, values are matched instead of ordinals. A
-wait is *blocked* if its signal came after it began, or if it took more than twice the shortest wait of its name (the
-signaled work, such as a copy, was still in flight). From a blocked wait the path goes to the signal; otherwise it stays
-on its warp.
-"""
+"""The critical path through a block: from the end of its last region back to a start."""
 
 from __future__ import annotations
 
@@ -42,7 +31,12 @@ _LONG = 2.0
 
 @dataclass(frozen=True)
 class Edge:
-    """The end of region `signal` satisfies region `wait`, `lag` rounds later."""
+    """The end of region `signal` satisfies region `wait`, `lag` rounds later.
+
+    Edge("ask", "wait_ready")             the k-th wait_ready of a warp waits for the k-th ask of the block's warps
+    Edge("multiply", "wait_empty", 4)     ... for the (k - 4)-th multiply: four buffers; the first four wait for
+    none
+    """
 
     signal: str
     wait: str
@@ -76,9 +70,9 @@ class Step:
 
     Attributes:
         kind: "run" on a warp, or "flight" from a signal's end to the end of the wait for it.
-        lane: the warp's label; of a flight the waiting warp's.
+        lane: the warp's label; for a flight, the waiting warp's.
         start_ns, end_ns: ns after the trace's origin.
-        via: "signal -> wait" of a flight.
+        via: "signal -> wait" for a flight.
     """
 
     kind: Literal["run", "flight"]
@@ -93,7 +87,7 @@ class Path(Shown):
     """The critical path of a block.
 
     Attributes:
-        kernel, launch: where it was.
+        kernel, launch: the block's kernel and launch.
         block: coordinates, as "0,8".
         total_ns: its length.
         steps: in order of time, without gaps.
@@ -115,14 +109,20 @@ class Path(Shown):
 def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: BlockSelection = 0) -> Path:
     """The critical path of one block.
 
+    The edges name which region's end satisfies which region's wait. If several warps signal, the latest counts. If both
+    regions carry a value, values are matched instead of ordinals. A wait is *blocked* if its signal came after it
+    began, or if it took more than twice the shortest wait of its name (the signaled work, such as a copy, was still in
+    flight). From a blocked wait the path goes to the signal; otherwise it stays on its warp.
+
     Args:
         trace: the trace.
-        edges: signals and the waits that they satisfy; none for those of barriers, recorded with auto="pipeline".
+        edges: signals and the waits that they satisfy; empty for those of barriers, recorded with auto="pipeline".
         launch: index into Trace.launches.
         block: one block, as for Trace.filter().
 
     Raises:
-        UsageError: no block or several, no records, an edge with a region that is not in the block, or a negative lag.
+        UsageError: no block or several, no records, an edge with a region that is not in the block, or a negative
+            lag.
     """
     edges = tuple(edges)
     if not edges and not recorded(trace):
@@ -225,7 +225,7 @@ class _Waits:
         return found
 
     def _barriers(self, trace: TraceData) -> None:
-        """The waits for barriers, with what their phases know."""
+        """Add the waits for barriers, with the phases of the barriers."""
         whole, edges = trace.whole, barrier_edges(trace)
         begin, took = whole.start_ns[edges.wait], np.nan_to_num(whole.dur_ns[edges.wait])
         own = np.isin(edges.wait, trace.kept)

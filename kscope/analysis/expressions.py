@@ -6,8 +6,8 @@
     atom := number unit? | name ("." name)* | "-" atom | "(" sum ")" | "(" condition ")"
     unit := ns | us | ms | s | %           name := letters, digits, _ | a hash, 0x7fa21c3 | "anything in quotes"
 
-Times and plain numbers do not mix: 2us + 1 and load.p99 < 2 are refused. Nothing is looked up but names, and nothing is
-called: no Python is evaluated.
+Times and plain numbers do not mix: 2us + 1 and load.p99 < 2 are refused. Only names are looked up, and no Python is
+evaluated.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def evaluate(text: str, lookup: Lookup) -> Outcome:
 
 
 def written(name: str) -> str:
-    """A name as conditions write it: quoted if necessary."""
+    """A name in the syntax of conditions: quoted if necessary."""
     if all(_PLAIN.fullmatch(part) and part not in _WORDS for part in name.split(".")):
         return name
     return f"'{name}'" if '"' in name else f'"{name}"'

@@ -1,6 +1,5 @@
-"""Gaps: where a warp was in no region, between which regions, and what the block's other warps did meanwhile.
-
-A gap of a region (``of="mainloop"``) is the region's time without the regions nested inside.
+"""Gaps: time of warps in no region, between which regions, and the regions of the block's other warps meanwhile. A gap
+of a region (``of="mainloop"``) is the region's time without the regions nested inside.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Gap:
     """A gap of one warp.
 
     Attributes:
-        kernel, launch, warp, sm: where it was; warp is its label.
+        kernel, launch, warp, sm: place of the gap; warp is its label.
         after, before: the regions around it, or BEGIN and END of the warp or of the enclosing region.
         start_ns, ns: ns after the trace's origin, and its length.
         beside: (region, share) of the time of the block's other warps meanwhile, longest first.
@@ -49,7 +48,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Between:
-    """All gaps of a kernel between the same two regions; share: of the total time of the kernel's gaps."""
+    """All gaps of a kernel between the same two regions. share: of the total time of the kernel's gaps."""
 
     kernel: str
     after: str
@@ -65,7 +64,7 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
 
     Args:
         trace: the trace.
-        top: how many.
+        top: number of gaps.
         of: gaps within this region; by default, time in no region.
 
     Raises:
@@ -128,7 +127,9 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
 
 @dataclass(frozen=True)
 class _Around:
-    """Gaps (g,): row of Trace.warps, start and end in ns, and the names after and before which they are, or _EDGE."""
+    """Gaps (g,): row of Trace.warps, start and end in ns, and the names of the regions after and before which they are,
+    or _EDGE.
+    """
 
     track: Int64
     start: Float
@@ -142,7 +143,7 @@ class _Around:
 
     @staticmethod
     def of(pieces: Segments, name: int) -> _Around:
-        """The gaps among the pieces: those of that name."""
+        """The gaps among the pieces: those with that name."""
         at = np.flatnonzero(pieces.name == name)
         padded = np.concatenate([[_EDGE], pieces.name, [_EDGE]])
         after = np.where(pieces.opens[at], _EDGE, padded[at])

@@ -18,7 +18,7 @@ Key = tuple[int | str, ...]
 KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane", "track")
 """Keys for grouping, coarse to fine. Warps of different kernels are never combined."""
 CALL_KEYS = ("module", "op", "line", "stack")
-"""Further keys, of the launch's call: those of traces with `calls`."""
+"""Further keys from the launch's call, for traces with `calls`."""
 _NO_CALL = "-"
 """The key of launches whose call has none."""
 _FRAMES = " > "
@@ -104,7 +104,7 @@ def group(
 
 
 def _place(warps: Warps) -> Int64:
-    """(w,) int64 that orders blocks as their linear numbers do; equal for equal coordinates, in grids of any size."""
+    """(w,) int64 that orders blocks like their linear numbers; equal for equal coordinates, in grids of any size."""
     x, y, z = (warps.block_xyz[:, axis] for axis in range(3))
     return x if (warps.grid[:, 1:] == 1).all() else z << 47 | y << 31 | x
 

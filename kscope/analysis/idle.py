@@ -24,9 +24,9 @@ class Gaps(Shown):
         waits: time in waiting regions and in no region, by role, with what other warps did meanwhile.
         between: gaps by neighboring regions, longest total first.
         longest: the longest single gaps.
-        barriers: waits for barriers by what they waited for, of a trace that was recorded with auto="pipeline".
+        barriers: waits for barriers by their causes, for a trace that was recorded with auto="pipeline".
         of: the region within which gaps were searched; None for time in no region.
-        top: how many single gaps were requested.
+        top: number of single gaps requested.
         caveat: as in Info.
     """
 
@@ -55,8 +55,8 @@ def gaps(
         of: gaps within this region instead of time in no region.
         wait: names of regions that wait; by default those with such a word in their name.
         roles: warp numbers by role name; inferred without.
-        top: how many single gaps.
-        step: progress in records.
+        top: number of single gaps.
+        step: progress callback, called with the number of new records done.
 
     Raises:
         UsageError: no such region, or a negative `top`.

@@ -88,7 +88,7 @@ def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """code: (w,) int64, the member that each row of `warps` belongs to."""
+    """code: (w,) int64, the member of each row of `warps`."""
 
     across: str
     code: Int64

@@ -1,10 +1,4 @@
-"""Instructions per region from machine code: instructions between the marks, times executions in the trace.
-
-In a region without branches each execution issues exactly the instructions between its clock reads, so the product is
-exact for warps that do not diverge. A region with several places in the code (unrolled, inlined twice) has a least and
-a most, because the trace does not record which place ran. For a region with branches only the number of instructions
-in its code is reported. The instructions include kscope's own: addresses and stores of nested records.
-"""
+"""Instructions per region from machine code: instructions between the marks, times executions in the trace."""
 
 from __future__ import annotations
 
@@ -58,7 +52,7 @@ class RegionCode:
 
 @dataclass(frozen=True)
 class CodeReport:
-    """regions: regions found in both code and trace. problems: the others, with the reason."""
+    """regions: those in both code and trace. problems: the others, with the reason."""
 
     regions: tuple[RegionCode, ...]
     problems: tuple[str, ...]
@@ -72,10 +66,16 @@ def region_code(
 ) -> CodeReport:
     """The regions of a trace in the code of its kernels, matched by kernel name.
 
+    In a region without branches each execution issues exactly the instructions between its clock reads, so the product
+    is exact for warps that do not diverge. A region with several places in the code (unrolled, inlined twice) has a
+    least and a most, because the trace does not record which place ran. For a region with branches only the number of
+    instructions in its code is reported. The instructions include kscope's own: addresses and stores of nested records.
+
     Args:
         trace: the trace.
         functions: of the code.
-        builds: kernel ids by symbol, of the code's metadata (tools.builds()); kernels of other builds become problems.
+        builds: kernel ids by symbol, of the code's metadata (tools.builds()); kernels of other builds become
+            problems.
         layouts: of the rows with three clocks that the code may write (tools.layouts()).
     """
     ids = {record_id(region.token, kind): region.name for region in trace.regions for kind in SPANS}

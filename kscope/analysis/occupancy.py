@@ -1,6 +1,5 @@
-"""Occupancy: warps and blocks alive per SM over time, waves of blocks, and the tail.
-
-Only recorded warps count. Waves and the tail of a launch are known only if all of its blocks recorded and are shown.
+"""Occupancy: warps and blocks alive per SM over time, waves of blocks, and the tail. Only recorded warps count; waves
+and the tail of a launch are known only if all of its blocks recorded and are shown.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class Occupancy(Shown):
         sms: use of each SM.
         over_time: SM x time.
         recorded: how the trace was recorded.
-        limits: what is unknown because a part of the blocks or warps recorded, in words.
+        limits: limits of the analysis, in words, because only some blocks or warps recorded.
     """
 
     launches: tuple[Waves, ...]
@@ -132,8 +131,8 @@ def occupancy(trace: TraceData, bins: int = 40) -> Occupancy:
     if any(row.blocks < row.grid_blocks for row in launches):
         some = "some blocks selected" if trace.filtered else recorded.blocks_text
         limits = (f"{some}: {_UNKNOWN}, and {_LEAST}",)
-    elif "warp" in recorded.sampling:
-        limits = (f"only warp {recorded.sampling['warp']} of each block recorded: {_LEAST}",)
+    elif "warp" in recorded.subset:
+        limits = (f"only warp {recorded.subset['warp']} of each block recorded: {_LEAST}",)
     return Occupancy(launches, utilization(trace), overview(trace, bins), recorded, limits)
 
 
@@ -230,7 +229,7 @@ class _Grid:
     rows: int
 
     def filled(self, row: Int64, start: Float, end: Float) -> Float:
-        """(rows, bins): by how much of a bin's width the intervals [start, end) cover it, summed."""
+        """(rows, bins): share of a bin's width that the intervals [start, end) cover, summed."""
         steps = np.zeros(self.rows * (self.bins + 1))
         for edge, sign in ((start, 1.0), (end, -1.0)):
             place = np.clip((edge - self.begin) / self.width, 0, self.bins)

@@ -1,10 +1,10 @@
 """Order statistics of many values without sorting all of them.
 
-    sample, sorted         between which two values a rank lies
-    a pass over all        how many are below, at and above these two, and those between them
+    sample, sorted         the two values between which a rank lies
+    a pass over all        the counts below, at and above these two, and the values between them
     a selection            among these few
 
-The counts prove the result: if the sample misled, everything is sorted.
+The counts prove the result: if the sample was misleading, everything is sorted.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Ranked:
             return float(self._low[index])
         if under_high <= rank < to_high:
             return float(self._high[index])
-        return _select(self._joined(0, len(self._begin)), rank)  # the sample was wrong
+        return _select(self._joined(0, len(self._begin)), rank)  # the sample was misleading
 
 
 def _select(values: Float, rank: int) -> float:

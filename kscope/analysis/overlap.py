@@ -1,9 +1,9 @@
-"""Overlap: what the warps of a block did at the same time, as a matrix of (role, region).
+"""Overlap: concurrent activity of the warps of a block, as a matrix of (role, region).
 
     ns[a, b] = the time that a warp was in a while another warp of its block was in b, summed over both
 
-Row a, divided by its sum, shows what the other warps did while one was in a. This is concurrency, not causality: for
-that see critical.py.
+Row a, divided by its sum, shows what the other warps did while one was in a. This is concurrency, not causality: see
+critical.py for that.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Wait:
     """Time of a role in a waiting region, or in no region.
 
     Attributes:
-        kernel, role, region: which.
+        kernel, role, region: names.
         warp_time_ns: of all its warps.
         share: of their total lifetime.
         beside: (role, region, share) of warps of other roles meanwhile, longest first.
@@ -93,7 +93,7 @@ def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = No
 
     Args:
         trace: the trace.
-        roles: warp numbers by name; without, as kernels name them, or inferred.
+        roles: warp numbers by name; by default, the names in kernels, or inferred ones.
         step: progress callback, called with the number of new records done.
 
     Raises:
@@ -127,7 +127,7 @@ def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = No
 def waits(
     trace: TraceData, wait: str | Iterable[str] | None = None, roles: Named | None = None, step: Step | None = None
 ) -> tuple[Wait, ...]:
-    """Where warps waited, longest first.
+    """Waits of warps, longest first.
 
     Args:
         trace: the trace.

@@ -1,9 +1,9 @@
-"""How fast each region moves bytes and computes, and what part of the GPU's peak that is.
+"""Bandwidth and compute rate of each region, and its share of the GPU's peak.
 
     rate = amounts of all executions / mean over SMs of the time in which any of their warps is in the region
 
-Amounts are those that marks declare or a reader gives, of a block with all its warps; else those of the machine code,
-of each recording warp.
+Amounts are those that marks declare or a reader gives, for a block with all its warps; else those of the machine code,
+for each recording warp.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rate:
         speed: floating-point operations per ns: GFLOP/s.
         roof: the nearer limit, "memory" or "compute"; empty if unknown.
         part: the share of that limit that the region reaches; NaN if unknown.
-        unknown: why an amount is unknown; empty if both are known, or do not come from the code.
+        unknown: reason why an amount is unknown; empty if both are known, or do not come from the code.
         shared: bytes from and to shared memory by all executions, counted in the machine code; NaN if unknown.
         shared_bandwidth: these bytes per ns: GB/s.
     """
@@ -76,9 +76,9 @@ class Rates(Shown):
     """Rates of regions; ``str()`` is the table for a terminal.
 
     Attributes:
-        rows: of each kernel the longest first.
-        peaks: what they are compared with; None without.
-        problems: what limits the numbers.
+        rows: by kernel, longest first.
+        peaks: peak rates of the GPU; None without.
+        problems: limits of the numbers.
     """
 
     rows: tuple[Rate, ...]
@@ -94,8 +94,8 @@ def rates(
 
     Args:
         trace: the recording.
-        code: work of a warp's execution by kernel id and region; None for that of the trace's samples.
-        given: work of a block's execution by region, before what marks declare.
+        code: work of a warp's execution by kernel id and region; None to use the trace's samples.
+        given: work of a block's execution by region, instead of declared amounts.
         peaks: of the GPU.
     """
     code = of_samples(trace) if code is None else code
@@ -118,7 +118,7 @@ def rates(
 
 
 def of_samples(trace: TraceData) -> dict[tuple[int, str], CodeWork]:
-    """The work of regions in the machine code that samples brought, by kernel id and region."""
+    """The work of regions in the machine code of the samples, by kernel id and region."""
     functions = trace.samples.functions if trace.samples else ()
     return {
         (function.kernel, region.name): region.work
@@ -170,7 +170,7 @@ def _rate(
 
 
 def _amount(trace: TraceData, at: Int64, kind: str, code: CodeWork | None, given: Work | None) -> tuple[float, str]:
-    """The sum over all executions, and where it is from."""
+    """The sum over all executions, and its source."""
     if given is not None and (amount := getattr(given, kind)) is not None:
         return _of_blocks(trace, at, amount), GIVEN
     regions = np.unique(trace.region[at]).tolist()
@@ -188,7 +188,7 @@ def _amount(trace: TraceData, at: Int64, kind: str, code: CodeWork | None, given
 
 
 def _of_blocks(trace: TraceData, at: Int64, amount: Amount) -> float:
-    """The sum over blocks: of each the warp with the most, because an amount is that of all warps of a block."""
+    """The sum over blocks: for each the warp with the most, because an amount is that of all warps of a block."""
     each = trace.value[at] if amount == VALUE else np.full(len(at), float(amount))
     track, of = np.unique(trace.track[at], return_inverse=True)
     of_warp = np.bincount(of, weights=np.nan_to_num(each))
@@ -208,7 +208,7 @@ def _busy(trace: TraceData, at: Int64) -> tuple[float, int]:
 
 
 def _roof(bandwidth: float, speed: float, sms: float, code: CodeWork | None, peaks: Peaks | None) -> tuple[str, float]:
-    """What limits a region, and how much of that it reaches; of one with an amount alone, that one's limit."""
+    """The limit of a region, and the share of it that the region reaches; with one known amount, that one's limit."""
     if peaks is None:
         return "", float("nan")
     used = min(1.0, sms / peaks.sms)

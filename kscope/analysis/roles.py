@@ -1,9 +1,4 @@
-"""Roles of warps, such as producer and consumer: the one function that tables, the report and exports use.
-
-A warp's role is the one that the caller names for its number, else the one in the trace (the kernel names it
-with ``kscope.role()``, or the compiler partitions the warps), else inferred: warps of a kernel that record the same
-regions share a role, named after the region with the longest total.
-"""
+"""Roles of warps, such as producer and consumer: the one function that tables, the report and exports use."""
 
 from __future__ import annotations
 
@@ -30,7 +25,7 @@ class Roles:
     Attributes:
         code: (w,) int64, index into `names`.
         names: the roles; inferred ones with their warps: ``load (warp 0-3, inferred)``.
-        inferred: of each role, whether it is inferred.
+        inferred: True for inferred roles.
     """
 
     code: Int64
@@ -45,6 +40,10 @@ class Roles:
 
 def roles(trace: TraceData, named: Named | None = None) -> Roles:
     """Find the role of every warp.
+
+    A warp's role is the one that the caller names for its number, else the one in the trace (the kernel names it with
+    ``kscope.role()``, or the compiler partitions the warps), else inferred: warps of a kernel that record the same
+    regions share a role, named after the region with the longest total.
 
     Args:
         trace: the trace.
@@ -70,7 +69,8 @@ def roles(trace: TraceData, named: Named | None = None) -> Roles:
 
 def _inferred(trace: TraceData) -> tuple[Int64, tuple[str, ...]]:
     """(code (w,), names) of the warps whose role is unknown, by the regions that warps of one kernel and number record;
-    the code of others means nothing."""
+    the code of others is undefined.
+    """
     warps = trace.warps
     if not len(trace):
         return np.zeros(len(warps), np.int64), (NO_REGION,)

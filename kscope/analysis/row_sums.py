@@ -1,4 +1,4 @@
-"""Sums over the rows of warp_regions() that are one row of a summary."""
+"""Sums over the rows of warp_regions() that form one row of a summary."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """A warp's life in exclusive pieces: at each moment it is in one region, the innermost, or in none.
 
-A span with children keeps the time before its first child, between children, and after the last. So
-
     n spans on a warp  ->  at most 2 n + 1 pieces, which add up to the warp's life
 
-Pieces are many more bytes than records. So they are made for some warps at a time, used, and dropped.
+Pieces take many more bytes than records, so they are made for some warps at a time, used, and dropped.
 """
 
 from __future__ import annotations
@@ -116,8 +114,9 @@ class Cutter:
     def cut(self, rows: Int64) -> Segments:
         """The pieces of these rows of Trace.warps, in their order.
 
-        Spans of unknown duration are left out. Where two spans cross without nesting, the shared time belongs to the
-        earlier one.
+        A span with children keeps the time before its first child, between children, and after the last. Spans of
+        unknown duration are left out. Where two spans cross without nesting, the shared time belongs to the earlier
+        one.
         """
         pieces = self._compiled(rows) if native.available() else None
         return self._plain(rows) if pieces is None else pieces
@@ -165,10 +164,11 @@ def _cut(
     name: Int64, track: npt.NDArray[np.int32], start: Int64, end: Int64, first_tick: Int64
 ) -> tuple[Int64, Int64, Int64, Int64, Bools, Bools]:
     """(track, name, begin, end, opens, closes) of the pieces of spans, in ticks: before each span the enclosing one's
-    piece, and its own last piece. first_tick: of each track."""
+    piece, and its own last piece. first_tick: of each track.
+    """
     start = separated(start, end, track)
     left = start < end
-    if not left.all():  # the rest is of spans that end together with one that they cross
+    if not left.all():  # the rest belongs to spans that end together with one that they cross
         name, track, start, end = name[left], track[left], start[left], end[left]
     parent = parents(start, end, track)
     inner = np.flatnonzero(parent >= 0)

@@ -1,4 +1,4 @@
-"""Where the time went: one row per kernel and region, and per SM, warp, block ... if grouped by them."""
+"""Time by kernel and region, optionally grouped by SM, warp, block and so on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The rows of a summary, as plain data.
+"""The rows of a summary.
 
 count       spans with a known duration
 warp time   their sum over all warps; share = warp time / total lifetime of the warps of the row's group
-wall        how long at least one warp was in the region: time in which several are counts once
+wall        how long at least one warp was in the region: overlapping time counts once
 self        warp time without that of spans nested inside them
 imbalance   the largest total of an SM, block or warp over the median one; `worst` names it
 first, last the first and the last start, after the start of its launch
@@ -77,14 +77,14 @@ class RegionStats:
 
     @property
     def hint(self) -> str:
-        """What a reader of its times must know; empty if nothing."""
+        """A remark about its times for readers; empty if there is none."""
         issued = self.ends_at_issue_of
         return f"ends at the issue of {issued}, not at its arrival; time the wait" if issued else ""
 
 
 @dataclass(frozen=True)
 class PointStats:
-    """The instants or counters of one name in one kernel: how many, and mean, least and greatest value (NaN: none)."""
+    """The instants or counters of one name in one kernel: count, and mean, least and greatest value (NaN: none)."""
 
     kernel: str
     name: str

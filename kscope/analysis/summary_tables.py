@@ -49,7 +49,8 @@ class Summary(Shown, SummaryData):
 
     def csv(self, top: int | None = None) -> str:
         """Regions (the `top` longest) as comma-separated values with a header line; NaN is empty. The last columns are
-        the clock, and how many blocks of the grids recorded. '' without regions."""
+        the clock, and the number of recorded blocks of the grids. '' without regions.
+        """
         about = self.info
         same = {} if about is None else {"clock": about.clock, "blocks": about.blocks, "grid_blocks": about.grid_blocks}
         found = [{**_flat(row, self.by), **same} for row in self._longest(top)]

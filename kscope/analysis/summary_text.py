@@ -15,7 +15,7 @@ from .warp_stats import WarpStats
 _OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean", "wall")
 """Columns in the order in which a narrow terminal drops them."""
 _UNEVEN_FROM, _MOST_UNEVEN = 1.2, 3
-"""Imbalances from the first on are reported below the table, at most so many."""
+"""Least imbalance that is reported below the table, and the most such lines."""
 _SHORT = 0.01
 """Regions with a smaller share have no imbalance worth a line."""
 
@@ -77,7 +77,7 @@ def _regions(rows: list[RegionStats], by: Sequence[str], width: int, top: int | 
     if not any(row.idle_ns for row in shown):
         del columns["idle"]
     if all(abs(row.self_ns - row.warp_time_ns) < 1e-6 * row.warp_time_ns + 1e-9 for row in shown):
-        del columns["self"]  # nothing is inside of anything
+        del columns["self"]  # nothing is inside anything
     lines = grid("region", names, columns, width, _OPTIONAL)
     if len(shown) < len(rows):
         lines.append(f"  + {len(rows) - len(shown):,} more rows with less warp time")
@@ -94,7 +94,7 @@ def _uneven(rows: list[RegionStats], by: Sequence[str], width: int) -> list[str]
 
 
 def hints(rows: Iterable[RegionStats]) -> list[str]:
-    """What a reader of the regions' times must know, once per region."""
+    """Remarks about the regions' times for readers, once per region."""
     return list(dict.fromkeys(f"{row.region}: {row.hint}" for row in rows if row.hint))
 
 
@@ -108,7 +108,7 @@ def _warps(rows: list[WarpStats], info: Info | None, width: int) -> list[str]:
     if len(rows) == 1:
         row = rows[0]
         least = "at least " if row.blocks < row.grid_blocks else ""  # the other blocks may run longer
-        blocks = blocks_text(row.blocks, row.grid_blocks, info is not None and info.sampled)
+        blocks = blocks_text(row.blocks, row.grid_blocks, info is not None and info.partial)
         text = f"{counted(row.launches, 'launch')} of {least}{time_text(row.time_ns)}, {blocks}; {text}"
     lost = sum(row.dropped for row in rows)
     return wrapped(text + (f"; dropped: {lost:,}" if lost else ""), width, "  ")

@@ -102,7 +102,7 @@ def _beside(parts: list[tuple[str, float]]) -> str:
 
 @rendered.register
 def _overlap(one: Overlap, width: int | None) -> str:
-    """What the other warps did, in percent; each row adds up to 100."""
+    """The activity of the other warps, in percent; each row adds up to 100."""
     width = terminal_width(width)
     names = [f"{role}: {region}" for role, region in one.states]
     columns = {"time": [time_text(ns) for ns in one.alive_ns.tolist()]}

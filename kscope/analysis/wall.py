@@ -1,9 +1,4 @@
-"""Wall time of regions: how long at least one warp was in them. Time in which several warps overlap counts once.
-
-The length of a union of spans needs their order, but sorting all spans is slow. So time is cut into bins. A bin that a
-span from an earlier bin covers to its end adds only the last end of the spans that begin in it; spans of the
-other bins are sorted.
-"""
+"""Wall time of regions: how long at least one warp was in them. Time in which several warps overlap counts once."""
 
 from __future__ import annotations
 
@@ -54,7 +49,11 @@ class _Axis:
 
 
 def wall_ns(trace: TraceData, found: WarpRegions, group: Int64, codes: Int64) -> Float:
-    """(rows,) ns: the length of the union of each row's spans. Spans of unknown duration count for none.
+    """(rows,) ns: the length of the union of each row's spans. Spans of unknown duration do not count.
+
+    The length of a union of spans needs their order, but sorting all spans is slow. So time is cut into bins. A bin
+    that a span from an earlier bin covers to its end adds only the last end of the spans that begin in it; spans of the
+    other bins are sorted.
 
     Args:
         trace: the trace.
@@ -109,7 +108,7 @@ def _axis(trace: TraceData, found: WarpRegions, used: Bools, group: Int64, codes
     row_of = numbered(codes // names * (names + 1) + codes % names, (int(group.max()) + 1) * (names + 1), -1)
 
     def extent(part: slice) -> tuple[float, float]:
-        """When the spans of a part begin, and a time after them."""
+        """The begin of the first span of a part, and a time after all of them."""
         which = used[part]
         track = found.track[part][which]
         pace, tick = warps.tick_ns[track], warps.first_tick[track]

@@ -1,7 +1,5 @@
-"""One row per recording warp and region, from which every table of durations is summed.
-
-A row is all spans of one region name on one row of Trace.warps. Sums are exact (ticks are integers), so a summary
-by SM, block or launch never reads the records again.
+"""One row per recording warp and region name, from which every table of durations is summed. Sums are exact (ticks are
+integers), so a summary by SM, block or launch never reads the records again.
 """
 
 from __future__ import annotations
@@ -80,8 +78,8 @@ class WarpRegions:
 def warp_regions(trace: TraceData, *, cycles: bool = False) -> WarpRegions:
     """The rows of a trace. 10 million records take about half a second on two cores.
 
-    In a filtered trace, `own`, `idle`, `covered`, `quiet` and `last_end` are those of the unfiltered one: what a filter
-    leaves out still encloses spans, is inside of them, and fills time between them.
+    In a filtered trace, `own`, `idle`, `covered`, `quiet` and `last_end` are those of the unfiltered one: filtered
+    records still enclose spans, are inside them, and fill time between them.
 
     Args:
         trace: the trace.
@@ -120,7 +118,7 @@ class _Pass:
         self.nested: tuple[Int64, Int64] | None = None  # own and idle ticks of each record, if known before
         self.values = np.empty(len(trace))
         self.parts = track_aligned(trace.track, _SLICE)
-        # Rows of a part go where no other part's do, and stay there if they are as many as they can be.
+        # rows of a part go where no other part's do, and stay there if they are as many as they can be
         each = points * (1 + int(trace.dur_cycles.min(initial=0) < 0))  # rows of a warp
         most = [min(part.stop - part.start, self._lanes(part) * each) for part in self.parts]
         self.place = dict(zip((part.start for part in self.parts), np.cumsum([0, *most]).tolist(), strict=False))
@@ -132,7 +130,7 @@ class _Pass:
         return int(track[part.stop - 1]) - int(track[part.start]) + 1
 
     def nest_whole(self) -> None:
-        """Set what depends on records that the trace's filter left out."""
+        """Set the columns that depend on records outside the trace's filter."""
         whole = self.trace.whole
         outer = _Pass(whole, tuple(sorted({region.name for region in whole.regions if region.kind in SPANS})))
         own, idle = np.zeros((2, len(whole)), np.int64)
@@ -148,7 +146,7 @@ class _Pass:
         self.covered, self.quiet, self.last_end = outer.covered, outer.quiet, outer.last_end
 
     def _compiled(self, part: slice) -> bool:
-        """As work(); False for spans that need numpy: unknown, empty and crossing ones, and other records."""
+        """Same as work(); False for spans that need numpy: unknown, empty and crossing ones, and other records."""
         trace, warps, place = self.trace, self.trace.warps, self.place[part.start]
         records = trace.track[part], trace.start_ticks[part], trace.dur_cycles[part], trace.region[part]
         of_warps = self.values[part], self.covered, self.quiet, self.last_end
@@ -217,7 +215,7 @@ class _Pass:
         before[first] = self.trace.warps.first_tick[lanes]
         gap = begin - before
         idle[root] = np.maximum(gap, 0)
-        # Spans that cross count once: what they share with the one before is the negative gap.
+        # spans that cross count once: the time shared with the previous one is the negative gap
         covered = reach - begin + np.minimum(gap, 0)
         covered[first] = (reach - begin)[first]
         self.covered[lanes] = np.add.reduceat(covered, first)

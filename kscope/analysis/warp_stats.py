@@ -150,7 +150,7 @@ def notes(trace: TraceData, found: WarpRegions) -> tuple[str, ...]:
 
 
 def _axis(trace: TraceData) -> str:
-    """How exact the times of a GPU are."""
+    """The accuracy of a GPU's times, in words."""
     warps = trace.warps
     timer = bool(warps.timer.any())
     return (

@@ -26,7 +26,9 @@ END = 1 << 63
 GRAMMAR = "40, '#40' or 0:1000:10 (linear numbers), 0,8 or 0:4,8 (coordinates x,y,z)"
 Part: TypeAlias = SupportsIndex | range | slice
 BlockSelection: TypeAlias = str | Part | tuple[Part, ...] | Iterable[str | Part | tuple[Part, ...]]
-"""Blocks in Python: text, a linear number, a range of these, a tuple of coordinates; or a list of such."""
+"""A selection of blocks in Python: text, a linear number, a range of these, a tuple of coordinates; or a list
+of such.
+"""
 _Int64: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -55,7 +57,7 @@ class Blocks:
         return self.axes[0].start if len(self.axes) == 1 and _single(self.axes[0]) else None
 
     def mask(self, linear: _Int64, xyz: _Int64, grid: _Int64) -> npt.NDArray[np.bool_]:
-        """(n,) bool: which blocks are selected.
+        """(n,) bool: True for selected blocks.
 
         Args:
             linear: (n,) linear numbers.
@@ -77,7 +79,7 @@ class Blocks:
 
 
 def selections(typed: BlockSelection) -> tuple[Blocks, ...]:
-    """The selections of blocks in what a user passed.
+    """The selections of blocks in a user's argument.
 
     Args:
         typed: text such as "0,8", "#40" or "0:100"; a linear number, a range or a slice of them; a tuple of

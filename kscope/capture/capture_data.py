@@ -1,4 +1,4 @@
-"""A capture in memory: the records of each device, the counts of launches, and the facts of the session."""
+"""A capture in memory: the records of each device, the counts of launches, and facts about the session."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BegunLaunch:
 
 @dataclass(frozen=True)
 class DeviceCapture:
-    """What one device recorded.
+    """The recording of one device.
 
     Attributes:
         ordinal: the device's number.
@@ -64,7 +64,7 @@ class DeviceCapture:
             between them.
         sms: number of SMs.
         lost: warps that found the pool full and did not record.
-        tick_ns: the smallest step of %globaltimer that was seen; 0 if it was not measured.
+        tick_ns: the smallest observed step of %globaltimer; 0 if it was not measured.
         syncs: clock comparisons with the host.
         max_clock_khz: the highest SM clock; 0 if unknown.
         uuid: the GPU's UUID, as nvidia-smi shows it; empty if unknown.
@@ -89,7 +89,7 @@ class DeviceCapture:
 
 @dataclass(frozen=True)
 class LaunchCount:
-    """How often a session launched a kernel, as far as the host saw it.
+    """Number of launches of a kernel in a session that the host saw.
 
     Attributes:
         direct: launches.
@@ -110,7 +110,7 @@ class CaptureData:
 
     Attributes:
         epoch: the session's number, which every slab's header carries.
-        devices: what each device recorded.
+        devices: recordings of the devices.
         modules: the metadata of the modules that may have recorded.
         options: the session's options, ready for JSON.
         problems: problems of the whole session.
@@ -118,7 +118,7 @@ class CaptureData:
         launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
             ended while recording. Empty if the session was paused or interrupted.
         tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
-        samples: where warps waited and why, of a session with stalls=True; None without.
+        samples: stall samples, for a session with stalls=True; None without.
         lines: the distinct lines of Python that launched kernels; empty without profile(launch_stacks=True).
         launched_at: by kernel id the index of each launch's line, in order of launch; without replays of graphs.
     """

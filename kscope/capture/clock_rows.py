@@ -1,12 +1,11 @@
-"""Rows with three clocks: what a kernel writes in place of two or three records whose order is static.
+"""Rows with three clocks, which a kernel writes instead of two or three records whose order is static.
 
     +---------+----+---------+---------+      id = hash28(layout) << 4 | wire.CLOCKS
     | clock 0 | id | clock 1 | clock 2 |
     +---------+----+---------+---------+      layout: of each record its id, and which clocks are its start and its end
 
-The host makes records of them as it takes slabs (expand.py; native/clock_rows.h does the same), so a capture has none.
-The module's metadata has the layouts. A row whose layout is not known stays as it is: a reader counts it as a record
-of an unknown region.
+The host expands them to records as it takes slabs (expand.py; native/clock_rows.h does the same), so a capture has
+none. A row whose layout is unknown stays as it is: a reader counts it as a record of an unknown region.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Found:
     stop: _I32s
 
     def of(self, launch: int) -> dict[int, tuple[tuple[int, int, int], ...]]:
-        """By the id of a row, (id, start, end) of its records, the clocks as words of the row."""
+        """Map the id of a row to (id, start, end) of its records, the clocks as words of the row."""
         words = wire.CLOCK_WORDS
         return {
             int(row[0]): tuple(
@@ -59,7 +58,7 @@ class Known:
     """The layouts of all kernels.
 
     Attributes:
-        table: as of Found.
+        table: as in Found.
         kernels: (k,) their ids, ascending.
         first, stop: (k,) each one's rows.
     """
@@ -71,10 +70,10 @@ class Known:
 
 
 class Layouts:
-    """The layouts that are known of each kernel. Modules may be added while other threads read.
+    """The known layouts of each kernel. Modules may be added while other threads read.
 
     Attributes:
-        known: all of them.
+        known: all layouts.
     """
 
     def __init__(self, modules: Iterable[ModuleMeta] = ()) -> None:
@@ -83,7 +82,7 @@ class Layouts:
         self.add(modules)
 
     def add(self, modules: Iterable[ModuleMeta]) -> None:
-        """Add those of modules."""
+        """Add the layouts of modules."""
         new = False
         for module in modules:
             for kernel in module.kernels if module.layouts else ():
@@ -95,7 +94,7 @@ class Layouts:
             self.known = self._made()
 
     def of(self, launches: Launches) -> Found:
-        """Those of launches (l,) wire.LAUNCH."""
+        """The layouts of launches (l,) wire.LAUNCH."""
         known = self.known
         first, stop = np.zeros((2, len(launches)), np.int32)
         if len(known.kernels) and len(launches):
@@ -123,7 +122,7 @@ class Expanded:
     """A wire slab with rows of three clocks as records.
 
     Attributes:
-        rows: (n, 4) uint32, the records from the oldest on, as far as the ring shows which that is.
+        rows: (n, 4) uint32, the records from the oldest on, as far as the ring shows which one that is.
         written: records that the warp wrote.
         full: there may have been more than are here; the slab of a capture must have no room left.
     """
@@ -133,7 +132,7 @@ class Expanded:
     full: bool
 
     def padding(self, capacity: int) -> int:
-        """Rows that fill a capture's slab of which all is taken: last anchors, which are no records."""
+        """Padding rows for a full slab: final anchors, not records."""
         return capacity - len(self.rows) if self.full else 0
 
     def placed(self, capacity: int, head: U32s) -> U32s:
@@ -141,7 +140,7 @@ class Expanded:
         found = np.zeros((capacity, 4), np.uint32)
         many = self.padding(capacity)
         done = bool(finished(head[None])[0])
-        # of an unfinished warp, the reader looks for a step back of the ends
+        # for an unfinished warp, the reader searches the place where ends step back
         clock = head[2] if done or not len(self.rows) else self.rows[-1, 2]
         pads = np.array([[clock, layout.LAST_ANCHOR_ID, clock, 0]] * many, np.uint32).reshape(-1, 4)
         some = np.concatenate([pads, self.rows] if done else [self.rows, pads])
@@ -151,7 +150,7 @@ class Expanded:
 
 
 def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found) -> dict[int, Expanded]:
-    """The slabs that are of kernels with rows of three clocks, by their number.
+    """The slabs of kernels with rows of three clocks, by their number.
 
     Args:
         units: (n, 8) uint32.
@@ -165,7 +164,7 @@ def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s,
         first = (int(at[number]) + wire.HEAD_UNITS) * wire.RECORDS_PER_UNIT
         rows = units.reshape(-1, 4)[first : first + int(kept[number])]
         one = _expanded(rows, heads[number], layouts.of(int(entry[number])))
-        if len(one.rows) < _MOST_RECORDS:  # of damaged memory alone: it stays as it is
+        if len(one.rows) < _MOST_RECORDS:  # only in damaged memory: it stays as it is
             found[number] = one
     return found
 

@@ -1,8 +1,5 @@
-"""Expands slabs of the wire layout (wire.py) to slabs of a capture (layout.py).
-
-The host adds what the GPU leaves out: the launch table has what all warps of a launch share; high words of
-times follow from the launch's time, those of clocks from the SM's previous slab. A capture's slab has room for the
-records that were kept, and no more. Compiled if possible; numpy gives the same bytes.
+"""Expands slabs of the wire layout (wire.py) to slabs of a capture (layout.py), with room for exactly the records that
+were kept. Compiled if possible; numpy gives the same bytes.
 """
 
 from __future__ import annotations
@@ -90,11 +87,14 @@ class Plan:
 class Expander:
     """Expands the slabs of one device and session, in the order in which they are taken.
 
+    The host adds the data that the GPU omits: the launch table has the fields that all warps of a launch share; high
+    words of times follow from the launch's time, those of clocks from the SM's previous slab.
+
     Args:
         epoch: the session.
         cycles_per_ns: the device's highest clock rate.
         first_turn: high word of the first clock of each SM. Not 0 where slabs that are taken later may be earlier.
-        layouts: those that are known, of rows with three clocks.
+        layouts: the known ones, of rows with three clocks.
 
     Attributes:
         rate, first_turn, layouts: as passed.
@@ -156,12 +156,12 @@ class Expander:
         return found
 
     def plan(self, units: Units, at: U32s, launches: Launches, entry: npt.NDArray[np.int32]) -> Plan:
-        """Where slabs go, and their clocks, which depend on the slabs before. Quick: it reads heads alone.
+        """Places of slabs, and their clocks, which depend on earlier slabs. Quick: it reads only heads.
 
         Args:
             units: (n, 8) uint32.
             at: (s,) first unit of each slab, which lies within the units.
-            launches: entries, those that are used valid.
+            launches: entries; those that are used are valid.
             entry: (s,) row of each slab's launch; slabs with a negative one are left out.
         """
         step, layouts = -(-len(at) // _STEPS) or 1, self.layouts.of(launches)
@@ -189,8 +189,8 @@ class Expander:
         return Plan(at, entry, kept, start, layouts, step, line)
 
     def _clocks(self, heads: Units, entries: Launches) -> U64s:
-        """All 64 bits of the start clocks: near to what the SM's last anchor, the time since and the highest rate
-        predict.
+        """All 64 bits of the start clocks: near the values that the SM's last anchor, the time since and the highest
+        rate predict.
         """
         if not len(heads):
             return np.zeros(0, np.uint64)
@@ -204,7 +204,7 @@ class Expander:
         low = heads[:, 2].astype(np.uint64)
         first = np.concatenate([[True], sm[1:] != sm[:-1]])
         begins = np.flatnonzero(first)
-        # each SM's first slab follows the anchor known so far, the others the slab before
+        # each SM's first slab follows the known anchor, the others the previous slab
         known, before = self.time[sm[begins]], self.clock[sm[begins]]
         since = start_time - np.concatenate([start_time[:1], last_time[:-1]])
         since[begins] = start_time[begins] - known
@@ -238,7 +238,7 @@ def _kept(units: Units, at: Ints, heads: Units) -> Ints:
 
 
 def _capacity(heads: Units, kept: U32s, several: Mapping[int, Expanded]) -> Ints:
-    """Records that each slab of a capture has room for. several: those whose rows are several records, by number."""
+    """Records that each slab of a capture has room for. several: slabs whose rows are several records, by number."""
     # an unfinished slab keeps one place free if it can, which shows that its ring has not overrun
     one_more = ~slab_heads.finished(heads) & (kept < 1 << slab_heads.log2_of(heads))
     records = kept.astype(np.int64)

@@ -1,17 +1,15 @@
 """The `.kscope` file: a self-contained capture, safe to open from an untrusted source.
 
-    "kscope capture 1\n"     version of this container; slabs carry layout.HEADER_WORD's
+    "kscope capture 1\\n"    version of this container; slabs carry layout.HEADER_WORD's
     u64 size, u32 crc32      of the head, little-endian
     head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
     chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
                              zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
                              bytes after the zlib data of a chunk are ignored
-    sections                 of what few captures have, by name, zlib: [[name, stored, crc32, unpacked], ...]
+    sections                 optional data, by name, zlib: [[name, stored, crc32, unpacked], ...]
 
-No pickle, no code, and every number is checked. Sizes must add up to the file's size before anything is allocated.
-The lines are limited to MAX_RATIO times the file's size and a quarter of the memory (a sparse file's size is free), or
-to `max_bytes`; the head has its own limit; no chunk is unpacked beyond its declared size. A nearly empty pool
-compresses better than MAX_RATIO: its chunks are padded with zeros, so that kscope can read every file it writes.
+No pickle, no code, and every number is checked. Sizes must add up to the file's size before anything is allocated, and
+no chunk is unpacked beyond its declared size.
 """
 
 from __future__ import annotations
@@ -46,7 +44,9 @@ FIRST_LINE = MAGIC + b"%d\n" % VERSION
 CHUNK = 1 << 14
 """Lines per chunk: 1 MiB."""
 MAX_RATIO, FREE_BYTES = 64, 256 << 20
-"""A file may unpack to 64 times its size, or to 256 MiB. Writers stay below."""
+"""A file may unpack to 64 times its size, or to 256 MiB. Writers stay below: they pad the chunks of a nearly empty pool
+with zeros.
+"""
 FREE_HEAD_BYTES, HEAD_SHARE = 16 << 20, 64
 """A head may have 16 MiB, or 1/64 of the memory budget: as Python objects it may be 30 times as large."""
 
@@ -202,7 +202,9 @@ def _most_head(max_bytes: int | None) -> int:
 
 
 def _most_bytes(size: int, max_bytes: int | None) -> int:
-    """The most bytes that a file of that size may unpack to."""
+    """The most bytes that a file of that size may unpack to: a share of the memory as well, because a sparse file's
+    size is free.
+    """
     if max_bytes is not None:
         return max_bytes
     return max(FREE_BYTES, min(MAX_RATIO * size, bounded_reading.memory_budget()))
@@ -288,7 +290,7 @@ def _launches(row: object) -> tuple[int, LaunchCount]:
 
 
 def _lines_of_launches(head: dict[str, Any]) -> tuple[tuple[LaunchLine, ...], dict[int, tuple[int, ...]]]:
-    """Lines of Python, and the index of the one of each launch, by kernel id; earlier captures have none."""
+    """Lines of Python, and the index of each launch's line, by kernel id; earlier captures have none."""
     lines, launched = list[LaunchLine](), dict[int, tuple[int, ...]]()
     for row in list_of({"lines": [], **head}, "lines"):
         match row:

@@ -17,7 +17,7 @@ def headers(heads: Units, entries: Launches, room: Ints, start_clock: U64s, coun
     Args:
         heads, entries, start_clock: of the slabs.
         room: records that they have room for.
-        count: what finished ones wrote.
+        count: records that finished ones wrote.
         epoch: the session.
     """
     who, block, seal = heads[:, 0], heads[:, 1] >> np.uint32(wire.BLOCK_SHIFT), heads[:, 7]
@@ -52,7 +52,7 @@ def anchors(rows: Units, kept: Ints, heads: Units, entries: Launches) -> U32s:
 
     Args:
         rows: (r, 4) uint32, the rows that the slabs keep, slab after slab.
-        kept: (s,) how many of them each slab has.
+        kept: (s,) number of rows of each slab.
         heads, entries: of the slabs.
     """
     found = np.zeros(len(heads), np.uint32)

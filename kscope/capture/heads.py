@@ -1,4 +1,4 @@
-"""Reads the heads of wire slabs (wire.py): which units are heads, their launches, and their times with all bits."""
+"""Reads the heads of wire slabs (wire.py): which units are heads, their launches, and their full times."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def is_head(units: Units) -> Bools:
-    """Which units look like the head of a slab, (n,) bool: neither cleared memory nor records do."""
+    """True for units that look like the head of a slab, (n,) bool: neither cleared memory nor records do."""
     return np.asarray(units[:, :4].any(axis=1) & (units[:, 1] & np.uint32(15) == 0))
 
 
 def apart(at: Ints, size: Ints) -> Bools:
-    """Which slabs, ascending by first unit, do not lie in one before them. Only damaged memory has others."""
+    """True for slabs, ascending by first unit, that do not overlap an earlier one. Only damaged memory has others."""
     ends = at + size
     kept = np.ones(len(at), bool)
     if len(at) and (at[1:] < np.maximum.accumulate(ends)[:-1]).any():
@@ -50,13 +50,13 @@ def sizes(heads: Units) -> Ints:
 
 
 def finished(heads: Units) -> Bools:
-    """Which heads have their end, (n,). The second row of an unfinished one is 0, or an open word (wire.OPEN)."""
+    """True for heads with their end, (n,). The second row of an unfinished one is 0, or an open word (wire.OPEN)."""
     return np.asarray(heads[:, 7] & np.uint32((1 << wire.WIDTH_BITS) - 1) != 0)
 
 
 def valid(heads: Units, entries: Launches, epoch: int) -> Bools:
-    """Whether each entry is that of the head's launch, under the session `epoch`. Of an unfinished slab only the low 16
-    bits of the launch's number are known.
+    """True for entries of the head's launch, under the session `epoch`. Of an unfinished slab only the low 16 bits of
+    the launch's number are known.
     """
     log2, grid, seal = log2_of(heads), entries["grid_id"], heads[:, 7]
     good = wire.launch_check(entries, epoch) == entries["check"]
@@ -70,12 +70,12 @@ def valid(heads: Units, entries: Launches, epoch: int) -> Bools:
 
 
 def foreign(heads: Units, epoch: int) -> Bools:
-    """Which heads are of another session."""
+    """True for heads of another session."""
     return np.asarray(heads[:, 0] >> np.uint32(wire.EPOCH_SHIFT) & np.uint32(1) != epoch & 1)
 
 
 def has_more_blocks(launches: Launches) -> Bools:
-    """Which launches have more blocks than a head can number."""
+    """True for launches with more blocks than a head can number."""
     nx, yz = launches["nctaid_x"].astype(np.float64), launches["nctaid_yz"]
     return np.asarray(nx * (yz & np.uint32(0xFFFF)) * (yz >> np.uint32(16)) > 1 << wire.BLOCK_BITS)
 
@@ -91,9 +91,9 @@ def clock_cycles(heads: Units, start: U64s) -> U64s:
 
 
 def times(heads: Units, entries: Launches) -> tuple[U64s, U64s]:
-    """%globaltimer at the start and at the end, ns; the latter of finished slabs.
+    """%globaltimer at the start and at the end, ns; the latter for finished slabs.
 
-    A finished slab has 37 bits of its end and 40 bits of what it lasted, an unfinished one 32 bits of its start. The
+    A finished slab has 37 bits of its end and 40 bits of its duration, an unfinished one 32 bits of its start. The
     launch's time has the others. Where records are times, the end is rounded up: none of them may be after it.
     """
     shift, seal = np.uint64(wire.TIME_SHIFT), heads[:, 7]

@@ -1,4 +1,5 @@
-"""The layout of slabs in a capture, version 1: what files hold and decoding reads.
+"""The layout of slabs in a capture, version 1, which files hold and decoding reads. A GPU writes shorter slabs with the
+same records, of the wire layout (wire.py).
 
     slab                       record (16 bytes)
     +----------------+  0      +-------+----+-----+-------+
@@ -9,13 +10,8 @@
     | 2^k records    |         id = hash28(name) << 4 | kind
     +----------------+
 
-A GPU writes shorter slabs, of the wire layout (wire.py), with the same records; the host expands them as it takes them
-(expand.py). All words are little-endian. A *line* is 64 bytes, the granule of scanning. A *tick* is one count of the
-clock that the module was compiled for: SM cycles, or nanoseconds of globaltimer.
-
-Version rule. The header's first word is ``MAGIC << 16 | MAJOR << 8 | MINOR``. A new MAJOR moves or
-redefines fields and is refused by older readers; a new MINOR only gives meaning to words that were
-zero, and is read.
+All words are little-endian. A *line* is 64 bytes, the granule of scanning; a *tick* is one count of the clock that the
+module was compiled for: SM cycles, or nanoseconds of globaltimer.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def from_json(data: bytes) -> ModuleMeta:
     """Inverse of to_json(); bytes after the first NUL are not read. Raises FormatError."""
     if len(data) > MAX_BYTES:
         raise FormatError(f"module metadata: {len(data)} bytes, expected at most {MAX_BYTES}")
-    import orjson  # kscope watch does without it: loading it takes longer than the answer
+    import orjson  # not loaded by kscope watch: loading it takes longer than the answer
 
     try:
         found = orjson.loads(data.partition(b"\0")[0])

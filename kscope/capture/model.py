@@ -10,7 +10,7 @@ from . import layout, wire
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about the data that affects how to read it.
+    """A fact about the data that affects how to read it.
 
     Attributes:
         kind: one word, such as "lost".
@@ -45,10 +45,10 @@ class RegionMeta:
         name: the region's name.
         type: the type of its values ("i32", "u32", "f32", "i64", "u64" or "f64"); None for regions without.
         where: "file:line" of its first mark; None if unknown.
-        kernel: index of the module's kernel that this row is about, if kernels differ in the type; None for all.
+        kernel: index of the module's kernel of this row, if kernels differ in the type; None for all.
         origin: "source" if the user's code marks it, "auto" or "lines" if auto= or mark= selected it.
-        ends_at_issue_of: an asynchronous instruction, such as "cp.async.bulk.tensor", that it issues without waiting
-            for any; None if it has none or waits, and if this is unknown.
+        ends_at_issue_of: an asynchronous instruction, such as "cp.async.bulk.tensor", that it issues without any
+            wait; None if it has none or waits, and if this is unknown.
     """
 
     name: str
@@ -64,7 +64,7 @@ class RoleMeta:
     """A partition of a kernel's warps that the compiler made.
 
     Attributes:
-        name: what the partition does: the name of its function, or of its work, such as "load".
+        name: name of the partition: of its function, or of its work, such as "load".
         warps: its warps of every block.
     """
 
@@ -118,7 +118,7 @@ class ModuleMeta:
         regions: the names that its records may carry.
         clock, fill, strategy: as in ``kscope.profile()``; the strategy as its spec.
         problems: problems found when it was compiled.
-        variables: whether it uses variables in global or constant memory, which outlive a launch.
+        variables: True if it uses variables in global or constant memory, which outlive a launch.
         placement: "fence" if marks were in the text that was assembled, "schedule" if its machine code was recorded.
         layouts: of the rows with three clocks that its kernels write.
     """

@@ -1,4 +1,4 @@
-"""Problems that count something."""
+"""Problems with a count."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from .model import Problem
 
 
 def note(problems: list[Problem], kind: str, count: int | np.integer[Any], noun: str, rest: str) -> None:
-    """Add the problem `3 records: why` if the count is not 0; `rest` is the text behind the noun."""
+    """Add the problem `3 records: why` if the count is not 0; `rest` is the text after the noun."""
     if count:
         problems.append(Problem(kind, f"{counted(int(count), noun)}{rest}", int(count)))

@@ -1,4 +1,4 @@
-"""Open words: the region that a warp entered last, stored in an unfinished head (wire.OPEN)."""
+"""Open words: the last region that a warp entered, stored in an unfinished head (wire.OPEN)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def open_words(heads: Units) -> OpenWords:
 
 
 def torn(words: OpenWords) -> Bools:
-    """Which words have halves of two stores, (n,): the sequence's low bits differ. A reader reads again."""
+    """True for words with halves of two stores, (n,): the sequence's low bits differ. A reader reads again."""
     low = words["sequence"] >> np.uint32(wire.SEQUENCE_SHIFT) & np.uint32(wire.SEQUENCE_LOW)
     return np.asarray(low != words["id"] & np.uint32(wire.SEQUENCE_LOW))
 
 
 def entered(words: OpenWords) -> Bools:
-    """Which words are those of an entered region, (n,)."""
+    """True for words of an entered region, (n,)."""
     return np.asarray(words["sequence"] != 0)
 
 

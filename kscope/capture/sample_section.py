@@ -1,5 +1,5 @@
-"""Samples as bytes in a capture: the functions and names as JSON, then the counts, then the times. Every number is
-checked.
+"""Stores samples as bytes in a capture: the functions and names as JSON, then the counts, then the times. Every number
+is checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Samples of where warps waited and why, and the machine code that they were taken in.
-
-A sample is one warp of one SM sub-partition at one instruction, with the reason why it did not issue. They are counted:
-a row per function, instruction and reason. The instructions are stored with them, so that reading them needs neither
-the GPU's code nor a disassembler.
+"""Stall samples, and the machine code in which they were taken. A sample is one warp of one SM sub-partition at one
+instruction, with the reason why it did not issue; rows count them per function, instruction and reason.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ import numpy.typing as npt
 ROW = np.dtype([("function", "<u4"), ("pc", "<u4"), ("reason", "<u4"), ("count", "<u8")])
 """A count: index of the function, offset of the instruction in bytes, index of the reason, samples."""
 WINDOW = np.dtype([("begin", "<i8"), ("end", "<i8"), ("function", "<u4"), ("count", "<u8")])
-"""Samples of a function, all reasons, that were taken in a time, UNIX ns."""
+"""Samples of a function, all reasons, in a time window, UNIX ns."""
 NOT_ISSUED = "_not_issued"
-"""How the names of the vendor's subsets end: those samples are counted under the reason itself, too."""
+"""Suffix of the names of the vendor's subsets, whose samples are counted under the reason itself, too."""
 NO_PLACE = -1
 """The place of an instruction without source line."""
 
@@ -29,7 +26,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class CodeWork:
-    """What one warp does in one execution of a region, with that of regions in it.
+    """The work of one warp in one execution of a region, including nested regions.
 
     Attributes:
         bytes: to and from global memory.
@@ -37,7 +34,7 @@ class CodeWork:
         flops: floating-point operations; a multiply-add is two.
         matrix: some of them are those of matrix instructions.
         most: some instructions have a predicate, and amounts are those of lanes that execute all.
-        unknown: why the amounts are unknown; empty if they are known.
+        unknown: reason why the amounts are unknown; empty if they are known.
     """
 
     bytes: int = 0
@@ -56,7 +53,7 @@ class CodeRegion:
         name: its name.
         file: the source file of its lines; empty if they are unknown.
         first, last: its source lines, with those of the marks; 0 if they are unknown.
-        work: what it moves and computes; None if its code was not read.
+        work: bytes and operations; None if its code was not read.
     """
 
     name: str
@@ -66,17 +63,17 @@ class CodeRegion:
     work: CodeWork | None = None
 
     def has(self, chain: Iterable[Place]) -> bool:
-        """Whether an instruction of these places belongs to the region's source lines."""
+        """True if an instruction of these places belongs to the region's source lines."""
         return any(file == self.file and self.first <= line <= self.last for file, line in chain)
 
 
 @dataclass(frozen=True)
 class SampledFunction:
-    """A function in which warps were sampled, with its machine code if that is known.
+    """A function with samples, with its machine code if that is known.
 
     Attributes:
         name: its name in the code.
-        kernel: the id of the kernel with marks that it is; None for others.
+        kernel: the id of the kernel with marks; None for other functions.
         at: offsets of its instructions, ascending; empty if the code is unknown.
         text: each instruction as the disassembler prints it.
         live: general registers that hold a value at each instruction; empty if they were not counted.
@@ -89,7 +86,7 @@ class SampledFunction:
         ranged: as `opened`, by the addresses between the clock reads, of code in which they differ: kernels that are
             recorded in machine code, whose instructions belong to the region of their text. Empty for others.
         unresolved: names of regions whose clock reads could not be found.
-        why_unknown: why the code is unknown; empty if it is known.
+        why_unknown: reason why the code is unknown; empty if it is known.
     """
 
     name: str
@@ -127,7 +124,7 @@ class SampledFunction:
         return tuple(self.regions[one].name for one in self.stacks[self.opened[instruction]])
 
     def between_reads(self, instruction: int) -> tuple[str, ...]:
-        """Names of the regions between whose clock reads an instruction is, outermost first: what clocks measure."""
+        """Names of the regions between whose clock reads an instruction is, outermost first."""
         if instruction < 0 or not self.ranged:
             return self.stack(instruction)
         return tuple(self.regions[one].name for one in self.stacks[self.ranged[instruction]])
@@ -139,16 +136,16 @@ class Samples:
 
     Attributes:
         period: cycles between two samples of an SM sub-partition.
-        reasons: names, as the vendor's library has them.
-        functions: the functions in which warps were sampled.
+        reasons: names of the vendor's library.
+        functions: the functions with samples.
         rows: (n,) ROW, the counts, each function, instruction and reason once.
         dropped: samples that the hardware dropped.
         full: devices whose buffer for samples was full, which loses samples.
-        elsewhere: samples in code that has no records, such as the driver's.
+        elsewhere: samples in code without records, such as the driver's.
         left_out: samples of instructions that exceeded the table's limit.
-        sources: text of the source files that the instructions are from, by path; without those that could not be read.
-        windows: (w,) WINDOW, the same samples by when they were taken, in order of time; of a GPU, between two reads,
-            each about 0.1 s after they were taken.
+        sources: text of the instructions' source files, by path; without unreadable ones.
+        windows: (w,) WINDOW, the same samples by time, in order of time; on a GPU, each is the time between two
+            reads, about 0.1 s after they were taken.
     """
 
     period: int

@@ -1,4 +1,4 @@
-"""Sections at the end of a capture file: what only some captures have."""
+"""Sections at the end of a capture file: data that only some captures have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAMAGED = "copy it again, or record again"
 
 @dataclass(frozen=True)
 class Section:
-    """A section that is written: its name, its packed bytes, and their unpacked size."""
+    """A section to write: its name, its packed bytes, and their unpacked size."""
 
     name: str
     data: bytes
@@ -44,7 +44,7 @@ def pack(capture: CaptureData) -> tuple[Section, ...]:
 
 
 def declared(sections: Sequence[Section]) -> dict[str, Any]:
-    """Their entry in the head; nothing without any, so files without sections do not change."""
+    """The sections' entry in the head; empty without any, so files without sections do not change."""
     rows = [[one.name, len(one.data), zlib.crc32(one.data), one.size] for one in sections]
     return {"sections": rows} if rows else {}
 

@@ -1,4 +1,4 @@
-"""The wire layout, version 2: what a GPU writes and the host reads; see docs/design/protocol.md.
+"""The wire layout, version 2, which a GPU writes and the host reads; see docs/design/protocol.md.
 
     pool                                       slab                        record (16 bytes)
     +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
@@ -7,11 +7,9 @@
       a ring of slabs per SM, one shared       | 2^k records    |           u32     u32  u32   u32
       reserve; sizes are powers of two         +----------------+
 
-A *row* is 16 bytes, what one store writes: half a head, or a record. The second word of a record is its id, whose low
-four bits, the kind, are never 0; in a head's first row these bits are 0. So a reader can tell a head, a record and
-cleared memory apart. A *unit* is 32 bytes, the granule of claims.
-
-The host turns slabs of this layout into slabs of a capture (layout.py) as it takes them: expand.py.
+A *row* is 16 bytes, written by one store: half a head, or a record. The second word of a record is its id, whose low
+four bits, the kind, are never 0; in a head's first row these bits are 0, so a reader can distinguish a head, a record
+and cleared memory. A *unit* is 32 bytes, the granule of claims.
 """
 
 from __future__ import annotations
@@ -77,13 +75,14 @@ ANCHORS_SHIFT = 17
 """The device counts anchors above the steps in one register, modulo 2^15."""
 
 CLOCKS, EXTRA_ID = 14, 1 << 4 | 14
-"""The kind of rows with three clocks, of which the host makes two or three records (clock_rows.py), and the id of one
-more row: the end of a ring with such rows that overflowed. Its value is how many records more than rows were written
-before."""
+"""The kind of rows with three clocks, which the host expands to two or three records (clock_rows.py), and the id of one
+more row: the end of a ring with such rows that overflowed. Its value is the number of records beyond rows that were
+written before.
+"""
 ROW = Fields([("clock_0", "<u4"), ("id", "<u4"), ("clock_1", "<u4"), ("clock_2", "<u4")])
-"""A row with three clocks. The id is a hash of its layout: which of them are start and end of each record."""
+"""A row with three clocks. The id is a hash of its layout: the start and end clock of each record."""
 CLOCK_WORDS = (0, 2, 3)
-"""Words of a row with three clocks in which they are; the other one is its layout's id."""
+"""Words of the clocks in a row with three clocks; the other one is its layout's id."""
 
 OPEN = Fields(
     [
@@ -93,19 +92,20 @@ OPEN = Fields(
         ("sequence", "<u4"),  # 12  enters stored so far << 8, modulo 2^32
     ]
 )
-"""The region that a warp entered last, in kernels compiled with survive=: it is in the head's second row until the
-warp leaves, by one store per enter. Its last byte but three is where the seal has the width, so it is never taken for
-an end. Of a word whose halves are of two stores, the sequence's low bits differ."""
+"""The last region that a warp entered, in kernels compiled with survive=: it is in the head's second row until the warp
+leaves, by one store per enter. Its last byte but three is where the seal has the width, so it is never mistaken for an
+end. If the halves of a word are of two stores, the sequence's low bits differ.
+"""
 OPEN_AT = HEAD_BYTES // 2
 OPEN_UNKNOWN = {"i64": 1 << 31, "u64": (1 << 32) - 1}
-"""OPEN["value"] of a value of 64 bits that does not fit 32. That of an f64 is its high half."""
+"""OPEN["value"] for a value of 64 bits that does not fit 32. For an f64 it is the high half."""
 SEQUENCE_SHIFT, SEQUENCE_LOW = 8, 15
 
 SIZES = 4096
 """Words after the gate: the size of the slabs of kernels whose marks are in loops, by the low bits of a kernel's id.
 A word is the number of records, a power of two, minus one. Kernels may share a word; each warp reads it once."""
 VARYING = 31
-"""In LAUNCH["layout"] in place of log2(records): slabs of this launch have the size that their heads give."""
+"""In LAUNCH["layout"] instead of log2(records): slabs of this launch have the size in their heads."""
 
 SLOTS = 1 << SLOT_BITS
 LAUNCH = Fields(
@@ -122,13 +122,14 @@ LAUNCH = Fields(
         ("reserved", "<u4", (4,)),
     ]
 )
-"""What all warps of a launch share, in entry %gridid mod 65,536 of the launch table, which follows the stripes. The
-first thread of block 0 writes it, in three stores, if the gate is open; each replay of a graph writes it again."""
+"""Fields that all warps of a launch share, in entry %gridid mod 65,536 of the launch table, which follows the stripes.
+The first thread of block 0 writes it, in three stores, if the gate is open; each replay of a graph writes it again.
+"""
 CHECK_WORD = 11
 
 MAX_SMS = 512
 MOST_CLAIMS = 4
-"""Of a lane: the first, past the ring's edge, from the reserve, past its ring's edge."""
+"""Claims of a lane: the first, past the ring's edge, from the reserve, past its ring's edge."""
 GATE = Fields(
     [
         ("epoch", "<u4"),  # 0   0 = off
@@ -143,7 +144,7 @@ GATE = Fields(
         ("sm_mask", "<u4", (MAX_SMS // 32,)),  # 64  bit s: SM s records
     ]
 )
-"""First 128 bytes of the control block: on/off and sampling. Written only by the host."""
+"""First 128 bytes of the control block: on/off and the selection of blocks, warps and SMs. Written only by the host."""
 
 STRIPE = Fields(
     [

@@ -45,7 +45,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "export": "turn a capture into a timeline, a table or a flame graph",
         "merge": "put torch.profiler's trace, or the ranks of a job, on one timeline",
         "query": "SQL over the records of a capture or of a job's ranks",
-        "info": "how and where a capture was recorded: GPU, versions, command, sampling",
+        "info": "how and where a capture was recorded: GPU, versions, command, blocks",
     },
     "why is it slow": {
         "gaps": "time in no region and in waits, and what other warps did meanwhile",
@@ -67,7 +67,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "crosscheck": "whether regions' times agree with samples, which do not depend on the marks",
     },
 }
-"""The commands and what each does, by the user's question."""
+"""The commands and their help, grouped by the user's question."""
 _MODULES = {"overlap": "gaps", "path": "gaps", "assert": "assertions"}
 """The modules of commands that have another name; every one has add(command)."""
 _MAX_ERROR = 4000
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     typed = sys.argv[1:] if argv is None else argv
     word = next((word for word in typed if not word.startswith("-")), None)
-    if word == "watch" and "numpy" not in sys.modules:  # to answer soon: numpy would start a thread on each core
+    if word == "watch" and "numpy" not in sys.modules:  # for a quick answer: numpy would start a thread on each core
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     known = any(word in members for members in GROUPS.values())
     options, rest = parser(word if known else "" if word is None else None).parse_known_args(typed)

@@ -1,4 +1,4 @@
-"""`kscope annotate CAPTURE`: the source beside where warps waited, in the terminal or as a page."""
+"""`kscope annotate CAPTURE`: the source with its stall samples, in the terminal or as a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .common.command_parser import Command
 from .stalls import add_capture, add_mark, sampled
 
 _WIDE = 110
-"""Columns of a terminal that also has room for each line's executed instructions and registers."""
+"""Least columns of a terminal that also shows each line's executed instructions and registers."""
 
 
 def add(command: Command) -> None:

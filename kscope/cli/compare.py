@@ -37,7 +37,7 @@ def comparison(options: argparse.Namespace) -> int:
     a, b = (opened(path, options) for path in (options.a, options.b))
     with computing(len(a) + len(b), "compare"):
         found = compare(a, b, settings)
-    rows = {name: value for name, value in asdict(found).items() if name != "recorded"}  # answer() has it
+    rows = {name: value for name, value in asdict(found).items() if name != "recorded"}  # part of answer()
     json_output.show(options, lambda: rows, lambda: found, a, b)
     slower = any(row.verdict == "slower" for row in (*found.kernels, *found.regions))
     return SLOWER if options.fail_slower and slower else 0

@@ -1,4 +1,4 @@
-"""`kscope crosscheck CAPTURE`: each region's share by the marks' clocks beside its share by samples."""
+"""`kscope crosscheck CAPTURE`: compares each region's share by the marks' clocks with its share by samples."""
 
 from __future__ import annotations
 

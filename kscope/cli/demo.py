@@ -50,7 +50,7 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def _select(requested: str | None) -> tuple[Demo, list[str]]:
-    """The first demo that can run here, and why those before it cannot.
+    """The first demo that can run here, and the reasons why those before it cannot.
 
     DSLs are imported only if there is a GPU: every imported DSL is part of the session.
     """

@@ -1,4 +1,4 @@
-"""`kscope gaps`, `kscope overlap` and `kscope path`: why a gap exists, and which warp waited for which."""
+"""`kscope gaps`, `kscope overlap` and `kscope path`: causes of gaps, concurrency, and the critical path."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _rows(found: Info) -> list[tuple[str, str]]:
-    """(what, text) of the facts that are known."""
+    """The known facts as (name, text)."""
     gpus = [f"{one.name}{one.uuid and f', {one.uuid}'}" for one in found.gpus]
     every = f"one per SM sub-partition and {found.stall_period:,} cycles"
     rows = [
@@ -52,7 +52,7 @@ def _rows(found: Info) -> list[tuple[str, str]]:
         ("process", found.process),
         ("strategy", found.strategy),
         ("placement", found.placement_text),
-        ("sampling", ", ".join(f"{name} {text}" for name, text in found.sampling.items()) or "none"),
+        ("recorded", ", ".join(f"{name} {text}" for name, text in found.subset.items()) or "all blocks, warps and SMs"),
         *((f"survive, {name}", place) for name, place in found.survive.items()),
         ("clock", CLOCKS[found.clock]),
         ("kernels", ", ".join(found.kernels)),

@@ -1,4 +1,4 @@
-"""`kscope rates CAPTURE`: how fast regions move bytes and compute."""
+"""`kscope rates CAPTURE`: bandwidth and compute rate of regions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def rates(options: argparse.Namespace) -> int:
 
 
 def _given(options: argparse.Namespace, trace: Trace) -> dict[str, Work]:
-    """The work that flags give, by region."""
+    """The work given by flags, by region."""
     known = {region.name for region in trace.regions}
     found: dict[str, dict[str, object]] = {}
     for kind in ("bytes", "flops"):

@@ -1,7 +1,5 @@
-"""`kscope run SCRIPT [args]`: record an unchanged program.
-
-The program runs as `python SCRIPT args` runs it: as __main__, with its own argv, its folder first on the path, its
-threads awaited, and its exit code. A child that it forks runs likewise and is not recorded.
+"""`kscope run SCRIPT [args]`: record an unchanged program. It runs as with `python SCRIPT args`: as __main__, with its
+own argv, its folder first on the path, its threads awaited, and its exit code.
 """
 
 from __future__ import annotations
@@ -106,7 +104,7 @@ def _of_rank(options: argparse.Namespace) -> Path:
 
 
 def _together(made: Job, session: Session, path: Path, options: argparse.Namespace) -> None:
-    """What all ranks write."""
+    """Write the files of all ranks."""
     from ..session import job_files  # loaded on first use
 
     job_files.write(made, session.capture, session.trace, program.saved(session, path), sketch=options.sketch)

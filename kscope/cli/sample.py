@@ -1,7 +1,5 @@
-"""`kscope sample SCRIPT [args]`: sample every kernel of an unchanged program, marked or not.
-
-Nothing is compiled or changed: also kernels of libraries are sampled. `kscope stalls` and `kscope annotate` show where
-warps waited, and why.
+"""`kscope sample SCRIPT [args]`: sample every kernel of an unchanged program, marked or not, including kernels of
+libraries.
 """
 
 from __future__ import annotations

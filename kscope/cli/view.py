@@ -62,7 +62,7 @@ def view(options: argparse.Namespace) -> int:
 
 
 def serve(server: Server, at: str = "", *, browser: bool = False) -> int:
-    """Serve pages until Ctrl-C. at: what follows the server's address in the first page's. Returns the exit code."""
+    """Serve pages until Ctrl-C. at: suffix of the first page's address. Returns the exit code."""
     try:
         with server:
             url = server.url + at

@@ -1,4 +1,4 @@
-"""`kscope watch`: where the warps of a program are, while it runs, when it hangs and after it died."""
+"""`kscope watch`: where the warps of a program are: while it runs, when it hangs, and after it died."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .common.command_parser import Command
 from .common.numbers import port
 
 _FIRST_S = 0.1
-"""Between the first look and the second one, which shows what changes."""
+"""Seconds between the first observation and the second one, which shows what changes."""
 
 
 def add(command: Command) -> None:
@@ -54,7 +54,7 @@ def add(command: Command) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command."""
     if options.clean:
         gone = pool_folder.remove_ended()
         print(f"{counted(len(gone), 'file')} removed from {pool_folder.folder()}")

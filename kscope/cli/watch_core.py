@@ -1,4 +1,4 @@
-"""`kscope watch --core`: has a program's GPU dumped, which ends it, or reads a dump: where every warp stood."""
+"""`kscope watch --core`: requests a dump of a program's GPU, which ends it, or reads a dump: where every warp was."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _LOOKS = 120
 
 
 def served(pools: Sequence[Pool], every: float, port: int) -> Server:
-    """The server, bound and not yet running: the page, what is known now, and a report of each pool."""
+    """The server, bound and not yet running: the page, the current verdicts, and a report of each pool."""
     title = f"kscope watch {pools[0].pid}"
     resources = {
         "": Resource(page.frame(title, len(pools)).encode()),
@@ -55,7 +55,7 @@ class _Looks:
 
 
 def _report(pool: Pool) -> bytes:
-    """The timeline up to now. The pool is mapped: its file may be gone."""
+    """The timeline up to now. The pool is mapped: its file may have been deleted."""
     keeper_socket.refresh(pool)
     file = io.BytesIO()
     report.write(decode(Capture(**vars(capture_of(pool)))), file)

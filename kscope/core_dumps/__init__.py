@@ -1,1 +1,1 @@
-"""Core dumps that NVIDIA's driver writes of a GPU: where every warp of the dead program stood, without any mark."""
+"""Core dumps of a GPU by NVIDIA's driver: the place of every warp of the dead program, without any marks."""

@@ -1,4 +1,4 @@
-"""What is at an address of a dump: function, instruction, source line and open regions, from the modules in it."""
+"""Resolves addresses of a dump: function, instruction, source line and open regions, from the modules in it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Places:
 
     Attributes:
         spots: of the addresses that were looked up.
-        problems: why source lines and regions are not known.
+        problems: reasons why source lines and regions are unknown.
     """
 
     spots: Mapping[tuple[int, int], Spot]
@@ -73,7 +73,7 @@ def places(dump: Dump, addresses: Iterable[tuple[int, int]], describe: Describe 
 
 
 def _functions(dump: Dump, needed: list[tuple[int, int]]) -> tuple[dict[tuple[int, int], _Code], list[str]]:
-    """Which function of which module each address is in."""
+    """Map each address to its function and module."""
     found, problems = dict[tuple[int, int], _Code](), list[str]()
     for image in dump.images:
         try:
@@ -104,6 +104,6 @@ def _spot(address: int, image: Image, symbol: elf.Symbol, code: Mapping[tuple[Im
 
 
 def _own(chain: tuple[Place, ...]) -> tuple[Place, ...]:
-    """Without headers that a line of the program uses, such as that of atomicAdd()."""
+    """The chain without headers that a line of the program uses, such as that of atomicAdd()."""
     first = next((number for number, (file, _) in enumerate(chain) if not _HEADERS.search(file)), 0)
     return chain[first:]

@@ -1,4 +1,4 @@
-"""What a core dump has of each warp: its kernel, block, number, SM and address of its next instruction."""
+"""Reads each warp of a core dump: its kernel, block, number, SM and address of its next instruction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXCEPTIONS = {
     16: "invalid atomic", 17: "address outside of the cluster", 18: "block of the cluster that has ended",
     19: "overwritten stack", 20: "invalid access of tensor memory", 21: "tensor memory that was not freed",
 }  # fmt: skip
-"""What the hardware reports, by CUDBGException_t."""
+"""Exceptions of the hardware, by CUDBGException_t."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Grid:
         number: %gridid.
         device: index of its device in the dump.
         entry: address of the kernel.
-        blocks: how many it has, x, y, z.
+        blocks: of the launch, x, y, z.
         threads: of a block, x, y, z.
     """
 
@@ -53,9 +53,9 @@ class Warp:
         grid: the launch's %gridid.
         block: its block, counted x first.
         number: its number in the block.
-        pc: where its active lanes are; where it failed, if it did and the hardware knows.
-        others: addresses of lanes that are elsewhere, and how many are there.
-        exception: why it failed; empty if it did not.
+        pc: address of its active lanes; of its failure, if it failed and the hardware knows.
+        others: addresses of other lanes, and their numbers.
+        exception: reason of its failure; empty if it did not fail.
     """
 
     device: int
@@ -70,7 +70,7 @@ class Warp:
 
 @dataclass(frozen=True)
 class Fault:
-    """An exception of an SM, of a warp that may be gone: why, and where, 0 if that is unknown."""
+    """An exception of an SM, of a warp that may have disappeared: its reason and address, 0 if unknown."""
 
     device: int
     sm: int
@@ -117,7 +117,7 @@ def read(path: Path) -> Dump:
     """Read a core dump.
 
     Raises:
-        FormatError: it is none, damaged, or not completely written.
+        FormatError: it is no core dump, damaged, or incomplete.
         OSError: it cannot be read.
     """
     sections = Sections(path)
@@ -159,7 +159,7 @@ def _faults(sections: Sections) -> Iterator[Fault]:
 
 
 def _images(sections: Sections) -> Iterator[Image]:
-    """Of the modules: images link to the table of modules, that one to the contexts, and these name their device."""
+    """The modules: images link to the table of modules, which links to the contexts, and these name their device."""
     for one in sections.of(tables.IMAGE):
         yield Image(sections.info(sections.link(sections.link(one))), one)
 
@@ -211,5 +211,5 @@ def _linear(index: object, of: tuple[int, int, int]) -> int:
 
 
 def exception(number: int) -> str:
-    """What the hardware reports, in words."""
+    """A description of a hardware exception."""
     return _EXCEPTIONS.get(number, f"exception {number}")

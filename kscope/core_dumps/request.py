@@ -1,6 +1,5 @@
-"""Asks the driver of a running program for a core dump: it reads a pipe, dumps the GPU, and aborts the program.
-
-The program must have been started with the environment below: the driver reads it when it makes a context.
+"""Requests a core dump of a running program from the driver: it reads a pipe, dumps the GPU, and aborts the program.
+The driver must have read the environment below when the program created its context.
 """
 
 from __future__ import annotations
@@ -22,25 +21,26 @@ ENABLE, PIPE, FILE = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "CUDA_COREDUMP_PIPE"
 _ON_EXCEPTION, _FLAGS = "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "CUDA_COREDUMP_GENERATION_FLAGS"
 _MEMORY = "global", "shared", "local", "constbank"
 _LEFT_OUT = "skip_nonrelocated_elf_images", *(f"skip_{one}_memory" for one in _MEMORY)
-"""What the driver dumps otherwise: code without addresses, and memory, which may be all of the GPU's."""
+"""Parts that the driver must not dump: code without addresses, and memory, which may be all of the GPU's."""
 _DEFAULT_PIPE, _DEFAULT_FILE = "corepipe.cuda.%h.%p", "core_%t_%h_%p.nvcudmp"
 _POLL_S, _BEGIN_S, _GROW_S = 0.02, 120.0, 120.0
-"""Seconds between two looks at the file, until it is there, and until it grows again."""
+"""Seconds between two checks of the file, until it exists, and until it grows again."""
 
 
 def environment(folder: Path, stem: Path) -> dict[str, str]:
-    """What makes a program, and those that it starts, write a core dump when its pipe is written to or a kernel fails.
+    """Environment with which a program, and its children, write a core dump when a pipe is written to or a kernel
+    fails.
 
     Args:
         folder: for the pipes; private.
         stem: of the dumps: STEM.PID.core.
 
     Raises:
-        UsageError: a path has a %, which the driver reads as one of its codes.
+        UsageError: a path contains %, which the driver expands.
     """
     for path in (folder, stem):
         if "%" in str(path):
-            raise UsageError(f"--core: {path} has a %, which the driver takes for a code; run it in another folder")
+            raise UsageError(f"--core: {path} contains %, which the driver expands; run it in another folder")
     return {
         ENABLE: "1",
         _ON_EXCEPTION: "1",
@@ -63,7 +63,7 @@ def targets(pid: int) -> list[Target]:
     """The processes that dump on request: this one, or those that it started and that use the GPU.
 
     Raises:
-        UsageError: there is no such process, it is another user's, or none of them dumps on request; says why.
+        UsageError: no such process exists, it is another user's, or none dumps on request; the message says why.
     """
     if not processes.born(pid):
         raise UsageError(f"--core {pid}: there is no such process")
@@ -84,7 +84,7 @@ def targets(pid: int) -> list[Target]:
         return found
     if enabled:
         raise UsageError(
-            f"--core {pid}: the driver has made no pipe for it: the program has not used the GPU yet, has dumped"
+            f"--core {pid}: the driver has not created its dump pipe: the program has not used the GPU yet, has dumped"
             " already, or its driver is older than CUDA 12"
         )
     raise UsageError(
@@ -93,7 +93,7 @@ def targets(pid: int) -> list[Target]:
 
 
 def dump(target: Target) -> Path:
-    """Have a program dumped, which ends it. Returns the complete file.
+    """Request a program's dump, which ends it. Returns the complete file.
 
     Raises:
         UsageError: no process reads its pipe, or the driver writes no dump.
@@ -136,7 +136,7 @@ def _target(pid: int, variables: Mapping[str, str]) -> Iterator[Target]:
 
 
 def _paths(home: Path, name: str, pid: int) -> Path:
-    """A name of the driver's as a path; * where the time is."""
+    """A name from the driver as a path; * for the time."""
     for code, value in (("%p", str(pid)), ("%h", socket.gethostname()), ("%t", "*")):
         name = name.replace(code, value)
     return home / name
@@ -155,7 +155,7 @@ def _written(path: Path) -> tuple[int, int]:
 
 
 def _variables(pid: int) -> dict[str, str]:
-    """The environment that a process was started with."""
+    """The environment with which a process was started."""
     content = (processes.PROC / str(pid) / "environ").read_bytes().decode("utf-8", "surrogateescape")
     pairs = (one.partition("=") for one in content.split("\0"))
     return {name: value for name, equals, value in pairs if equals}

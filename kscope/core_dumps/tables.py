@@ -1,7 +1,5 @@
-"""The sections of a core dump: an ELF of tables, whose rows get longer with newer drivers.
-
-Kinds, names and fields as in NVIDIA's public header cudacoredump.h; here are only those that are read. A dump of a
-busy GPU has a million sections: the header then keeps their number in the first of them, as ELF has it.
+"""The sections of a core dump: an ELF of tables, whose rows get longer with newer drivers. Kinds, names and fields are
+those of NVIDIA's public header cudacoredump.h that kscope reads.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ SECTION = np.dtype(
 CORE, CUDA_ABI, CUDA_MACHINE = 4, 0x33, 190
 _STRTAB, _STRINGS = 3, ".strtab"
 _MORE = 0xFFFF
-"""Number of the section of names where the first section has it."""
+"""Index of the section of names if the first section has it: a dump of a busy GPU may have a million sections."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,14 @@ class Table:
 
 
 def _table(kind: int, name: str, size: int, /, **fields: tuple[str, int]) -> Table:
-    """Fields as type and offset; `size`: the shortest row, of the first driver that wrote all of them."""
+    """A table with fields as type and offset; `size`: the shortest row, of the first driver that wrote all of them."""
     formats, offsets = [one for one, _ in fields.values()], [at for _, at in fields.values()]
     row = np.dtype({"names": [*fields], "formats": formats, "offsets": offsets, "itemsize": size})
     return Table(0x80000000 + kind, name, row)
 
 
 IMAGE = 0x80000000 + 7
-"""A module as it is in the GPU's memory: a cubin with addresses."""
+"""A module in the GPU's memory: a cubin with addresses."""
 DEVICES = _table(9, "devtbl", 40, name=("<u8", 0), ordinal=("<u4", 24), sms=("<u4", 36))
 SMS = _table(11, "smtbl", 4, number=("<u4", 0))
 FAULTS = _table(11, "smtbl", 24, number=("<u4", 0), exception=("<u4", 8), known=("<u4", 12), pc=("<u8", 16))
@@ -109,11 +107,11 @@ class Sections:
         return found
 
     def info(self, number: int) -> int:
-        """What the section is about: a row of the table that it belongs to."""
+        """The section's owner: a row of the table to which it belongs."""
         return int(self.all["info"][number])
 
     def link(self, number: int) -> int:
-        """The number of the section with the table that it belongs to."""
+        """The number of the section with that table."""
         found = int(self.all["link"][number])
         if found >= len(self.all):
             raise FormatError(
@@ -144,7 +142,7 @@ class Sections:
         return self._rows(int(row["at"]), int(row["size"]), table.row, self._step(number), f"table {table.name}")
 
     def has(self, table: Table, number: int) -> bool:
-        """Whether the rows of a section have all of these fields."""
+        """True if the rows of a section have all of these fields."""
         return self._step(number) >= table.row.itemsize
 
     def _step(self, number: int) -> int:

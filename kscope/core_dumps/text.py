@@ -1,4 +1,4 @@
-"""What a core dump says, as text."""
+"""The verdict of a core dump as text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def launch_line(launch: LaunchState) -> str:
 
 
 def sentence(group: Group) -> str:
-    """One group of warps: who, in which region, at which line."""
+    """One group of warps: their numbers, their region, and their line."""
     several = group.count > 1
     blocks = f"block {group.blocks}" if group.block_count == 1 else f"{group.block_count:,} blocks ({group.blocks})"
     who = f"{'warp' if group.warps.isdecimal() else 'warps'} {group.warps} of {blocks}"

@@ -1,4 +1,4 @@
-"""Where the warps of a core dump stood: per launch, how many at each source line, of which blocks, in which region."""
+"""Where the warps of a core dump were: per launch, how many at each source line, of which blocks, in which region."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_GROUPS, _MOST_RANGES, _MOST_CODE = 64, 8, 4
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Threads of a group's warps that are not at its line: how many of each warp, and where."""
+    """Threads of a group's warps at another line: how many of each warp, and their line."""
 
     threads: int
     where: str | None
@@ -38,12 +38,12 @@ class Group:
         source: the line's text; empty if the file is not here.
         function: which has the instructions.
         code: the instructions, at most four: offset in the function and text.
-        warps, blocks: which, as in 0-3,8; block numbers are linear.
-        count: how many warps.
-        block_count: how many blocks they are of.
-        sms: on which SMs.
-        exception: why they failed; None if they did not.
-        elsewhere: of their threads, those that are at another line.
+        warps, blocks: numbers, as in 0-3,8; block numbers are linear.
+        count: number of warps.
+        block_count: number of their blocks.
+        sms: numbers of their SMs.
+        exception: reason of their failure; None if they did not fail.
+        elsewhere: their threads at another line.
     """
 
     region: str | None
@@ -72,7 +72,7 @@ class LaunchState:
         blocks: of its grid.
         running: blocks with warps in the dump; the others had ended or not begun.
         warps: in the dump.
-        groups: where they stand: those that failed first, then the smallest groups.
+        groups: warps by place: those that failed first, then the smallest groups.
     """
 
     kernel: str
@@ -86,14 +86,14 @@ class LaunchState:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a dump says.
+    """The state of the warps in a dump.
 
     Attributes:
         file: the dump.
         device: names and ordinals.
         driver: its version; empty if it is unknown.
         launches: those that had not finished, in their order.
-        problems: exceptions whose warp is gone, and what is not known.
+        problems: exceptions whose warp has disappeared, and unknown facts.
     """
 
     file: str
@@ -104,14 +104,14 @@ class Verdict:
 
 
 def verdict(path: Path, describe: Describe = tools.modules_in) -> Verdict:
-    """What a core dump says.
+    """The verdict of a core dump.
 
     Args:
         path: the dump.
         describe: finds the metadata in the bytes of a module.
 
     Raises:
-        FormatError: it is none, damaged, or not completely written.
+        FormatError: it is no core dump, damaged, or incomplete.
         OSError: it cannot be read.
     """
     dump = reading.read(path)
@@ -154,7 +154,7 @@ def _first(one: Group) -> tuple[object, ...]:
 
 
 def _line(spot: Spot) -> object:
-    """What makes two instructions the same place: their lines, or themselves."""
+    """The identity of an instruction's place: its lines, or itself."""
     return spot.function, spot.chain or spot.offset
 
 
@@ -199,7 +199,7 @@ def _code(spot: Spot) -> str:
 
 
 def _faults(dump: Dump, found: Places) -> Iterator[str]:
-    """Exceptions of SMs whose warps are gone."""
+    """Exceptions of SMs whose warps have disappeared."""
     there = {(one.device, one.sm) for one in dump.warps if one.exception}
     for one in dump.faults:
         if (one.device, one.sm) not in there:

@@ -1,13 +1,4 @@
-"""Derives from anchors the bounds of an SM's clock rate and the band that contains its time.
-
-An anchor is a bracket: clock64 before, %globaltimer, clock64 after. The timer was read somewhere in the bracket, and
-the true time is less than one tick after the value read. The time T(x) of the bracket's first cycle is bounded by
-
-    time - (width + 1) * rate <= T(x) < time + tick
-
-The fastest and the slowest rate bound the time between any two cycles of an SM. So all anchors of an SM give a band
-around T, which is narrower than a tick if they are many or close together.
-"""
+"""Derives from anchors the bounds of an SM's clock rate and the band that contains its time."""
 
 from __future__ import annotations
 
@@ -31,8 +22,9 @@ WIDE = 0.02
 class Anchors:
     """Anchors of one device, (a,): x, width in cycles and y in ns as float64 after the references, with slab indices.
 
-    width is the distance of the two clock reads plus one cycle, because the second read truncates. The anchors of an
-    SM are contiguous, in order of x."""
+    width is the distance of the two clock reads plus one cycle, because the second read truncates. The anchors of an SM
+    are contiguous, in order of x.
+    """
 
     x: Float
     width: Float
@@ -65,7 +57,7 @@ class Rates:
         return self.most - self.least < WIDE * self.middle
 
     def spread(self, count: int) -> Rates:
-        """The same one for each of so many."""
+        """The same rates for `many` rows."""
         return Rates(np.broadcast_to(self.least, count), np.broadcast_to(self.most, count))
 
 
@@ -92,8 +84,8 @@ class Rows:
         return np.repeat(np.arange(len(self.first)), self.last - self.first + 1)
 
     def cuts(self, size: int = CHUNK) -> list[tuple[int, int]]:
-        """Ranges of rows with about so many anchors, at least one row; without `size`, as many as a core's cache holds
-        what numpy makes of.
+        """Ranges of rows with about so many anchors, at least one row; without `size`, as many as fit a core's cache
+        with numpy's temporaries.
         """
         cuts = np.unique(np.searchsorted(self.first, np.arange(0, self.first[-1] + 1, size))).tolist()
         return list(zip(cuts, [*cuts[1:], len(self.first)], strict=True))
@@ -152,8 +144,18 @@ def tightest(anchors: Anchors, rows: Rows, rate: Float) -> tuple[Int64, Int64]:
 
 
 def band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, Float]:
-    """(low, high): the least and the most ns of each anchor's first cycle, by all anchors of its row. rates: per row,
-    what a cycle takes at least and at most."""
+    """(low, high): the least and the most ns of each anchor's first cycle, by all anchors of its row.
+
+    An anchor is a bracket: clock64 before, %globaltimer, clock64 after. The timer was read somewhere in the bracket,
+    and the true time is less than one tick after the value read. The time T(x) of the bracket's first cycle is bounded
+    by
+
+        time - (width + 1) * rate <= T(x) < time + tick
+
+    The fastest and the slowest rate bound the time between any two cycles of an SM. So all anchors of an SM give a band
+    around T, which is narrower than a tick if they are many or close together. rates: per row, the least and the most
+    ns of a cycle.
+    """
     if native.available():
         low, high = np.empty((2, len(anchors.x)))
         columns = anchors.x, anchors.width, anchors.y
@@ -163,7 +165,7 @@ def band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, 
 
 
 def band_in_numpy(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, Float]:
-    """The same, with or without compiled loops, which round otherwise."""
+    """The same, with or without compiled loops, which round differently."""
     low, high = np.empty((2, len(anchors.x)))
 
     def work(part: tuple[slice, slice, Rows]) -> None:
@@ -195,6 +197,6 @@ def _band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float,
 
 
 def _running(values: Float, row: Int64) -> Float:
-    """The largest value so far within each row; rows follow one another and are numbered upwards."""
+    """The largest value so far within each row; rows follow one another in ascending order."""
     lift = row * (np.ptp(values) + 1.0)
     return np.asarray(np.maximum.accumulate(values + lift) - lift, np.float64)

@@ -1,4 +1,6 @@
-"""From a capture to a trace: decode every device, number its launches, name its regions, put all on one axis."""
+"""Turns a capture into a trace: decodes every device, numbers its launches, names its regions, and puts all on one
+axis.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from .slabs import Slabs, find
 from .unfinished import until_read
 from .warp_roles import with_roles
 
-_SAMPLING = ("block", "warp", "sm")
+_SUBSET = ("block", "warp", "sm")
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def _about(capture: CaptureData, recorded: Sequence[ModuleMeta], used: Sequence[
 
 
 def _placements(recorded: Iterable[ModuleMeta]) -> dict[str, str]:
-    """Where each kernel's records are taken: in the text or in machine code."""
+    """Placement of each kernel's records: in the text or in machine code."""
     found: dict[str, set[str]] = {}
     for module in recorded:
         for kernel in module.kernels:
@@ -243,11 +245,11 @@ def _launches(
 
 
 def _sampled(capture: CaptureData) -> bool:
-    return any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
+    return any(capture.options.get(name) not in (None, "", "all") for name in _SUBSET)
 
 
 def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
-    """A problem for launches recorded in part, unless sampling or lost warps explain it."""
+    """A problem for launches recorded in part, unless a chosen subset or lost warps explain it."""
     if _sampled(capture) or any(device.lost for device in capture.devices):
         return []
     partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))

@@ -1,14 +1,4 @@
-"""From SM cycles to nanoseconds on one axis.
-
-Anchors (anchors.py) bound, for one SM at a steady rate, a line
-
-    time = T + x * rate        x = clock - the SM's reference
-
-Two distant anchors bound the rate, and all anchors bound T, the SM's offset. clock64 differs per SM; the timer does
-not. All launches of a device share offset and rate only if all anchors fit one line per SM; else each launch has
-its own offsets, and its own rate unless one rate fits all; and if no line fits an SM's anchors in a launch, each of its
-blocks has its own line (clock_drift.py), or, with anchors among records, the SM has a curve (clock_curves.py).
-"""
+"""Maps SM cycles to nanoseconds on one axis."""
 
 from __future__ import annotations
 
@@ -38,8 +28,8 @@ _FAR = float(1 << 61)
 _ROUNDING = 1 / 16
 """Anchors that miss a line by less than this part of a tick still fit: the rate was rounded."""
 _ROUNDS = 16
-"""Iterations in search of a rate that fits all anchors; each adds the bounds of two anchors that the last rate
-did not fit.
+"""Iterations in search of a rate that fits all anchors; each adds the bounds of two anchors that the last rate did not
+fit.
 """
 
 
@@ -49,8 +39,8 @@ class Axis:
 
     Attributes:
         start, rate: (s,) float64.
-        curve: (s,) int32, the slab's of `curves`, by which its ticks become even ones; -1 if they are.
-        curves: of SMs whose clocks changed.
+        curve: (s,) int32, index into `curves`, by which the slab's ticks become even ones; -1 if they are.
+        curves: curves of SMs whose clocks changed.
         error: (s,) float64, bound on the error of any time of the slab, ns (time_bounds.py).
         ends_error: (s,) float64, the same at the warp's start and end.
         origin: %globaltimer, ns.
@@ -75,6 +65,16 @@ def fit_axis(
     slabs: Slabs, launch: Int64, last_tick: Int64, device: DeviceCapture, origin: int, inner: InnerAnchors | None = None
 ) -> Axis:
     """Fit the axis of one device's slabs (s,) in launches `launch` (s,). Never raises on data.
+
+    Anchors (anchors.py) bound, for one SM at a steady rate, a line
+
+        time = T + x * rate        x = clock - the SM's reference
+
+    Two distant anchors bound the rate, and all anchors bound T, the SM's offset. clock64 differs per SM; the timer does
+    not. All launches of a device share offset and rate only if all anchors fit one line per SM; else each launch has
+    separate offsets, and a separate rate unless one rate fits all; and if no line fits an SM's anchors in a launch,
+    each of its blocks has a line (clock_drift.py), or, with anchors among records, the SM has a curve
+    (clock_curves.py).
 
     Args:
         slabs: of one device.
@@ -318,7 +318,7 @@ def _rate_within(bounds: Rates, usual: float | None) -> Float:
 
 
 def _offsets(anchors: Anchors, rows: Rows, rates: Float, launch: Int64, tick: int) -> tuple[Float, Float]:
-    """Offsets at a rate per launch: per row the middle of T's bounds, and by how much no T fits."""
+    """Offsets at a rate per launch: per row the middle of T's bounds, and the distance by which no T fits."""
     rate = rates[launch[anchors.slab[rows.first]]]
     after, before = tightest(anchors, rows, rate)
     least = anchors.y[after] - (anchors.x[after] + anchors.width[after]) * rate
@@ -338,7 +338,7 @@ def _numbered(*keys: npt.NDArray[np.generic]) -> Int64:
 
 
 def _tick_seen(slabs: Slabs) -> int:
-    """The timer's step as the anchors show it: the greatest common divisor of their differences."""
+    """The timer's step according to the anchors: the greatest common divisor of their differences."""
     times = np.unique(np.concatenate([slabs.header["start_time"], slabs.header["end_time"][slabs.finished]]))
     if len(times) < 16:
         return USUAL_TICK_NS

@@ -1,20 +1,4 @@
-"""What the order of events proves about two clocks: an interval, never a point.
-
-A clock is ahead of the reference by d(t) at the reference's time t, and d is a line: an offset and a rate. "This
-happened before that", with one reading on each clock, is an inequality on d:
-
-    the reference's event r first, then the clock's event c     d(r) <= c - r
-    the clock's event c first, then the reference's event r     d(r) >= c - r
-
-The lines that satisfy all inequalities pass below the lower hull of the first kind and above the upper hull of the
-second. At a rate b they lie within max(c - r - b t) and min(c - r - b t), which is concave in b, so the rates are an
-interval; and at a time the highest line touches the hull there, or has the nearest rate of that interval: exact bounds.
-
-If no line satisfies all, a clock jumped. The evidence is then cut in time into as few pieces as possible. A jump is
-somewhere between its earliest and its latest possible place; what is between them is evidence for neither side.
-
-Readings are whole ns: differences are taken in int64, because float64 holds UNIX ns only to 256 ns.
-"""
+"""Bounds on the difference of two clocks that the order of events proves."""
 
 from __future__ import annotations
 
@@ -27,7 +11,7 @@ from ..util.arrays import Bools, Float, Int64
 MOST_RATE = 5e-4
 """Clocks drift apart by at most this much: oscillators by some 10 ppm, a host's clock that NTP corrects by 500 ppm."""
 _ROUNDING = 1 / 64
-"""ns by which bounds are widened, and what may be missing for a line: float64 rounds."""
+"""ns by which bounds are widened, and tolerance of a line's fit: float64 rounds."""
 _BEFORE_ALL, _AFTER_ALL = -(1 << 63), (1 << 63) - 1
 _PART = 1 / 8
 """A pass that removes a smaller part of the points is the last one; the rest is done point by point."""
@@ -35,7 +19,16 @@ _PART = 1 / 8
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Inequalities on d, (n,): at reference `time`, d is at most `value` where `upper`, else at least; int64 ns."""
+    """Inequalities on d, (n,): at reference `time`, d is at most `value` where `upper`, else at least; int64 ns.
+
+    A clock is ahead of the reference by d(t) at the reference's time t, and d is a line: an offset and a rate. "This
+    happened before that", with one reading on each clock, is an inequality on d:
+
+        the reference's event r first, then the clock's event c     d(r) <= c - r
+        the clock's event c first, then the reference's event r     d(r) >= c - r
+
+    Readings are whole ns: differences are taken in int64, because float64 holds UNIX ns only to 256 ns.
+    """
 
     time: Int64
     value: Int64
@@ -56,7 +49,7 @@ class Evidence:
 
     @staticmethod
     def clock_first(reference: Int64, clock: Int64, slack: Int64 | int = 0) -> Evidence:
-        """Events on the reference that happened after others on the clock; arguments as in reference_first()."""
+        """Events on the reference that happened after others on the clock; arguments as for reference_first()."""
         return Evidence(reference, clock - reference - slack, np.zeros(len(reference), bool))
 
     @staticmethod
@@ -79,7 +72,7 @@ class Interval:
 
     @property
     def middle(self) -> Int64:
-        """(m,) int64 ns; of a half-open interval its end."""
+        """(m,) int64 ns; for a half-open interval its end."""
         low = np.where(np.isfinite(self.low), self.low, self.high)
         high = np.where(np.isfinite(self.high), self.high, low)
         return self.base + np.rint(np.nan_to_num((low + high) / 2, posinf=0.0, neginf=0.0)).astype(np.int64)
@@ -119,7 +112,8 @@ class Piece:
 
     Attributes:
         first, last: the reference's time of its first and last event.
-        events: how many inequalities bound it; 0 between two jumps without any event that is certainly between them.
+        events: number of inequalities that bound it; 0 between two jumps without any event that is certainly
+            between them.
         rate: the least and the most drift of the clock against the reference, in ns per ns.
         origin, base: of the hulls' times and values.
         rounding: ns by which bounds are widened.
@@ -146,7 +140,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """What is proven about a clock.
+    """The bounds of a clock.
 
     Attributes:
         pieces: in order of time; more than one if it jumped.
@@ -156,11 +150,11 @@ class Clock:
 
     @property
     def jumps(self) -> int:
-        """How often the clock jumped, at least."""
+        """Least number of jumps of the clock."""
         return len(self.pieces) - 1
 
     def at(self, time: Int64) -> Interval:
-        """By how much the clock is ahead at times (m,) of the reference, int64 ns. Where the clock may or may not have
+        """How far the clock is ahead at times (m,) of the reference, int64 ns. Where the clock may or may not have
         jumped, both are possible.
         """
         base = self.pieces[0].base
@@ -175,7 +169,14 @@ class Clock:
 
 
 def solve(*parts: Evidence, most_rate: float = MOST_RATE) -> Clock:
-    """What the evidence proves.
+    """Find the bounds that the evidence proves.
+
+    The lines that satisfy all inequalities pass below the lower hull of the first kind and above the upper hull of the
+    second. At a rate b they lie within max(c - r - b t) and min(c - r - b t), which is concave in b, so the rates are
+    an interval; and at a time the highest line touches the hull there, or has the nearest rate of that interval: exact
+    bounds. If no line satisfies all, a clock jumped. The evidence is then cut in time into as few pieces as possible. A
+    jump is somewhere between its earliest and its latest possible place; inequalities between them are evidence for
+    neither side.
 
     Args:
         parts: the inequalities, at least one, in any order.
@@ -252,7 +253,7 @@ def _rates(above: _Hull, below: _Hull, most_rate: float, rounding: float) -> tup
 
 
 def _zero(rate: Float, room: Float, inside: int, outside: int) -> float:
-    """Where the room between a rate that fits and its neighbor that does not is 0."""
+    """The rate, between one that fits and its neighbor that does not, at which the room is 0."""
     if not 0 <= outside < len(rate):
         return float(rate[inside])
     part = room[inside] / (room[inside] - room[outside])

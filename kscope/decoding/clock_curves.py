@@ -1,10 +1,4 @@
-"""Curves of SM clocks that changed their rate: lines with as few bends as the anchors prove.
-
-All anchors of an SM in a launch, those among records included, bound when its clock had a value: a band (anchors.py). A
-curve runs through the band's middle at some of them, its knots, straight in between. Where anchors contradict a
-straight piece, one that does so most is a knot as well. So durations have the noise of single readings only where the
-clock did change.
-"""
+"""Curves of SM clocks that changed their rate: lines with as few bends as the anchors prove."""
 
 from __future__ import annotations
 
@@ -19,7 +13,9 @@ from . import time_bounds
 from .anchors import Anchors, Rates, Rows, band_in_numpy
 
 _ROUNDS = 40
-"""Of bends: each mostly halves the pieces. If they are not enough, all anchors that contradict a piece are knots."""
+"""Rounds of bends: each mostly halves the pieces. If they are not enough, all anchors that contradict a piece are
+knots.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Bent:
         curve: (s,) each slab's.
         start: (s,) ns at its first anchor.
         rate: (s,) mean ns per cycle; 0 if it lasted none.
-        ends_error, error: (s,) the most that its ends and any of its times are off, ns.
+        ends_error, error: (s,) largest error of its ends and of any of its times, ns.
     """
 
     curves: Curves
@@ -44,6 +40,9 @@ class Bent:
 
 def fit(anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, reference: Int64, cycles: Float) -> Bent:
     """Curves through the anchors of slabs (s,).
+
+    They run through the middle of the band (anchors.py) at some of the anchors, and bend only where anchors contradict
+    a straight piece; see docs/design/reliability.md.
 
     Args:
         anchors: of these slabs.
@@ -83,7 +82,7 @@ def fit(anchors: Anchors, rows: Rows, tick: int, within: time_bounds.Limits, ref
 
 
 def _ascending(values: Float, rows: Rows) -> Float:
-    """The values, but for those below an earlier one of their row, which only damaged anchors are."""
+    """The values, except those below an earlier one of their row, which only damaged anchors are."""
     falls = values[1:] < values[:-1]
     falls[rows.first[1:] - 1] = False
     for row in np.unique(rows.row[1:][falls]).tolist():

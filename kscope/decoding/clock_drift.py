@@ -1,10 +1,4 @@
-"""Clock drift: if an SM's clock changed its rate, every block gets its own line.
-
-Under load the clocks of a GPU change within microseconds, and those of its GPCs differ (an H200 in an attention kernel:
-by 1 % between GPCs, by 1.5 % between waves of blocks). Then no line fits all anchors of an SM. A block's line runs
-through the middle of the SM's band (anchors.py) at the start of its first warp and at the end of its last one. All
-warps of a block share the line, so their order in cycles is kept.
-"""
+"""Clock drift: if an SM's clock changed its rate, every block gets a separate line."""
 
 from __future__ import annotations
 
@@ -18,7 +12,7 @@ from .anchors import Anchors, Rates, Rows, band
 
 @dataclass(frozen=True)
 class Lines:
-    """ns = offset + x * rate for each slab. bend: how far the SM's anchors certainly lie off one line, ns."""
+    """ns = offset + x * rate for each slab. bend: distance by which the SM's anchors certainly miss one line, ns."""
 
     offset: Float
     rate: Float
@@ -27,6 +21,9 @@ class Lines:
 
 def lines(anchors: Anchors, group: Int64, block: Int64, usual: Float, tick: int, within: tuple[float, float]) -> Lines:
     """The line of each slab's block, (s,).
+
+    It runs through the middle of the SM's band (anchors.py) at the start of the block's first warp and at the end of
+    its last one. All warps of a block share it, so their order in cycles is kept.
 
     Args:
         anchors: anchors of the slabs.

@@ -1,7 +1,5 @@
-"""From raw words to columns: start, duration, region and slab of every record, in ticks. Never raises on data.
-
-Finished slabs of less than 2^32 ticks come first, in chunks on all cores: compiled if possible, else in numpy. Longer
-and unfinished ones follow, one by one through unwrap.py.
+"""Turns raw words into columns: start, duration, region and slab of every record, in ticks. Finished slabs of less than
+2^32 ticks are decoded in chunks on all cores; longer and unfinished ones one by one through unwrap.py.
 """
 
 from __future__ import annotations
@@ -71,7 +69,9 @@ class Records:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to read of each slab: `kept` rows of the `written` ones from slot `turn` on, modulo the slab's capacity."""
+    """The rows to read of each slab: `kept` rows of the `written` ones from slot `turn` on, modulo the slab's
+    capacity.
+    """
 
     slabs: Slabs
     kept: Int64
@@ -151,7 +151,7 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
 
 
 def _anchors_kept(plan: _Plan, rows: Words, slabs: Int64) -> Int64:
-    """How many of the rows that these full slabs keep are anchors."""
+    """Number of anchors among the rows that these full slabs keep."""
     kept = [rows[at : at + size, 1] for at, size in zip(plan.rows(slabs), plan.slabs.room(slabs), strict=True)]
     return np.array([np.isin(ids, (layout.ANCHOR_ID, layout.LAST_ANCHOR_ID)).sum() for ids in kept], np.int64)
 
@@ -165,7 +165,7 @@ def _most_needed(plan: _Plan) -> int:
 
 
 def _note_dropped(plan: _Plan, rows: Words, full: Int64, open_full: int) -> None:
-    """full: finished slabs that keep fewer records than were written."""
+    """Note dropped records. full: finished slabs that keep fewer records than were written."""
     slabs = plan.slabs
     more, stop = (plan.written - plan.kept)[full] if len(full) else full, slabs.stop[full]
     anchored = np.flatnonzero(slabs.header["anchors"][full])
@@ -218,7 +218,7 @@ class _Loop:
         return jobs + [partial(self._long, slab) for slab in range(short, len(self._plan.slabs))]
 
     def _compiled(self, short: int) -> bool:
-        """As _gather, of the first slabs; False if there is an id that the sample lacks."""
+        """Same as _gather(), for the first slabs; False if there is an id that the sample lacks."""
         plan, counts = self._plan, np.zeros(4, np.int64)
         turn = (plan.turn[:1].copy(), 0) if not plan.turn.strides[0] else (plan.turn, 1)
         slabs = plan.slabs.line, plan.slabs.log2, plan.kept, *turn, self._first, plan.slabs.last_tick, self._offsets

@@ -1,8 +1,4 @@
-"""Spans from begin() to end(): pairs of instants on reserved tracks become spans.
-
-A span belongs to the warp that began it, and may end in another warp of its block: both read the clock of one SM. Of
-several that are open with one name and key, the oldest ends first.
-"""
+"""Spans from begin() to end(): pairs of instants on reserved tracks become spans."""
 
 from __future__ import annotations
 
@@ -26,7 +22,9 @@ from ..util.text import counted
 def with_flights(trace: TraceData) -> TraceData:
     """The trace with spans in place of the instants of begin() and end().
 
-    A begin without an end, and an end without a begin, stay instants, and are problems.
+    A span belongs to the warp that began it, and may end in another warp of its block: both read the clock of one SM.
+    Of several that are open with one name and key, the oldest ends first. A begin without an end, and an end without a
+    begin, stay instants, and are problems.
     """
     reserved = np.array([one.track in (BEGIN_TRACK, END_TRACK) for one in trace.regions], bool)
     at = np.flatnonzero(reserved[trace.region]) if reserved.any() else np.zeros(0, np.int64)
@@ -67,7 +65,7 @@ def with_flights(trace: TraceData) -> TraceData:
 
 
 def _lost_key(trace: TraceData, at: Int64) -> npt.NDArray[np.bool_]:
-    """Which records have lost half of their key, see halves.py."""
+    """True for records that have lost half of their key, see halves.py."""
     bare = np.array([one.kind == Kind.INSTANT for one in trace.regions])[trace.region[at]]
     return np.asarray(bare & (trace.types[trace.warps.kernel[trace.track[at]], trace.region[at]] >= LEAST_WIDE))
 

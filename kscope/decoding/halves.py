@@ -1,7 +1,6 @@
-"""Values of 64 bits: a record has one half, and the row before it may have the other one (capture/layout.py, MORE).
-
-A record's kind shows whether it has such a row. So the value is marked as unknown where a
-ring has overwritten that row, or the row is damaged.
+"""Values of 64 bits: a record has one half, and the row before it may have the other one (capture/layout.py, MORE). A
+record's kind shows if it has such a row, so the value is unknown where a ring has overwritten that row, or the row is
+damaged.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Halves:
     Attributes:
         record: int64, indices of the records, ascending.
         word: uint32, the other half.
-        known: bool, whether the row is there.
+        known: bool, True if the row is there.
     """
 
     record: Int64
@@ -45,14 +44,14 @@ class Halves:
 
     @staticmethod
     def joined(parts: list[tuple[Halves, int]]) -> Halves:
-        """Those of several devices, each with its number of records."""
+        """The halves of several devices, each with its number of records."""
         before = np.cumsum([0, *(count for _, count in parts)]).tolist()
         found = [(one.record + at, one.word, one.known) for (one, _), at in zip(parts, before, strict=False)]
         columns = zip(*found, strict=True) if found else ()
         return Halves(*(np.concatenate(column) for column in columns)) if found else Halves.none()
 
     def without(self, gone: Int64) -> Halves:
-        """As the records are numbered without those at the indices `gone`, ascending."""
+        """The halves with the numbers of records after those at the indices `gone`, ascending, are removed."""
         return replace(self, record=self.record - np.searchsorted(gone, self.record))
 
 

@@ -1,10 +1,8 @@
-"""From id words to regions, at memory speed.
+"""Maps id words to regions, at memory speed.
 
     id word = name_hash(name) << 4 | kind
 
 Records with and without a row before them that has half of their value have two ids and two indices: IdTable.twins().
-
-The lookup is a multiplicative hash without collisions, found by trial; ids outside it take a slower path and join it.
 """
 
 from __future__ import annotations
@@ -59,11 +57,11 @@ class Names:
         )
 
     def is_half(self, word: int) -> bool:
-        """Whether an id is of a row with half of the next record's value."""
+        """True if an id is of a row with half of the next record's value."""
         return word & 15 == layout.MORE and word >> 4 in self._names
 
     def has_more(self, word: int) -> bool:
-        """Whether an id is of a record with half of its value in the row before."""
+        """True if an id is of a record with half of its value in the row before."""
         return word & 15 in _HAVE_MORE and word >> 4 in self._names
 
     def region(self, word: int) -> Region:
@@ -90,7 +88,11 @@ def _several(names: Iterable[str], between: str = " | ") -> str:
 
 
 class IdTable:
-    """The ids in a recording, each with a region index in order of appearance; index 0 is the overflow."""
+    """The ids in a recording, each with a region index in order of appearance; index 0 is the overflow.
+
+    The lookup is a multiplicative hash without collisions, found by trial; ids outside it take a slower path and join
+    it.
+    """
 
     def __init__(self, names: Names, sample: npt.NDArray[np.uint32]) -> None:
         self._names = names

@@ -1,4 +1,4 @@
-"""Anchors among the records of long warps: where and when they are, and all anchors of a device in order."""
+"""Anchors among the records of long warps: their slabs and clocks, and all anchors of a device in order."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class InnerAnchors:
         return InnerAnchors(nothing, nothing, nothing, np.zeros(0, np.uint32))
 
     def take(self, which: npt.NDArray[np.bool_]) -> InnerAnchors:
-        """Those of a mask."""
+        """The anchors of a mask."""
         return InnerAnchors(self.slab[which], self.clock[which], self.width[which], self.low[which])
 
 
 def times(inner: InnerAnchors, slabs: Slabs, max_clock_khz: int) -> Int64:
-    """%globaltimer of the anchors, (n,) ns: the time with their low word that is nearest to what the warp's own anchors
-    say, or of an unfinished warp, the highest clock.
+    """%globaltimer of the anchors, (n,) ns: the time with their low word that is nearest to the prediction of the
+    warp's own anchors, or for an unfinished warp, of the highest clock.
     """
     begun, began, ended, end = (
         slabs.header[name].view(np.int64)[inner.slab] for name in ("start_clock", "start_time", "end_time", "end_clock")

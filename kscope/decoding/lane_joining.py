@@ -1,7 +1,5 @@
-"""Joins the lanes of a warp that record in turn (Elected(any_lane=True)) into one row.
-
-The first lane to get to a mark records it, each lane in its own slab. For a reader it is one warp: one row, with
-records in order of end.
+"""Joins the lanes of a warp that record in turn (Elected(any_lane=True)) into one row. The first lane to get to a mark
+records it, each lane in a separate slab; for a reader it is one warp, with records in order of end.
 """
 
 from __future__ import annotations

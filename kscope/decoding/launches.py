@@ -1,9 +1,4 @@
-"""Which launch a slab belongs to, by (device, %gridid, replay), and whether the launch was recorded as a whole.
-
-The replays of a captured graph share one %gridid. Replays of one grid do not overlap. So if the warps of a grid form as
-many separate intervals of time as some lane claimed slabs, an interval is a replay; else the n-th claim of a lane is
-replay n. A lane that claims late, and only in some replays, goes with lane 0.
-"""
+"""Finds the launch of each slab, by (device, %gridid, replay), and whether the launch was recorded as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ from ..util.runs import fresh, group_equal, heads, inverse, most_of, order_by, s
 from .slabs import Slabs
 
 _LANE = (1 << LOG2_SHIFT) - 1
-"""Of HEADER["place"]: warp and lane."""
+"""Warp and lane in HEADER["place"]."""
 _TABLE = 64
 """Bytes of a table per key up to which it is faster than a sort."""
 
@@ -58,6 +53,10 @@ class Launches:
 
 def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     """Number the launches of slabs (s,).
+
+    The replays of a captured graph share one %gridid. Replays of one grid do not overlap. So if the warps of a grid
+    form as many separate intervals of time as some lane claimed slabs, an interval is a replay; else the n-th claim of
+    a lane is replay n. A lane that claims late, and only in some replays, goes with lane 0.
 
     Args:
         slabs: the slabs of all devices.
@@ -187,7 +186,7 @@ def intervals(slabs: Slabs, grid: Int64) -> tuple[Int64, Int64] | None:
 
 
 def _all_different(key: Int64) -> bool:
-    """Whether no number from 0 on is there twice."""
+    """True if no number from 0 on is there twice."""
     if (table := _table(key, _values(key))) is not None:
         return bool(np.count_nonzero(table) == len(key))
     return not (np.diff(np.sort(key)) == 0).any()
@@ -236,5 +235,5 @@ def _joined(*columns: npt.NDArray[np.integer]) -> Int64 | None:
 
 
 def _values(column: npt.NDArray[np.integer]) -> int:
-    """How many values a column of numbers from 0 may have."""
+    """Number of values that a column of numbers from 0 may have."""
     return int(column.max(initial=0)) + 1

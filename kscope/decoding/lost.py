@@ -1,11 +1,4 @@
-"""What a full pool or a fault kept out of the trace, per kernel, as far as it can be known.
-
-The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack; and
-a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has an
-unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of its own launch
-and of later ones: which kernels lack a launch names what may have caused it. In languages whose launches the host
-does not see, the launch table does, where the fault left the launch's entry.
-"""
+"""Finds data that a full pool or a fault kept out of the trace, per kernel, as far as it can be known."""
 
 from __future__ import annotations
 
@@ -34,7 +27,7 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True)
 class Lost:
-    """What is known to be missing.
+    """Missing data, as far as it is known.
 
     Attributes:
         lanes: (l,) lanes without a slab, at least, of each launch in the trace; or empty.
@@ -48,7 +41,13 @@ class Lost:
 
 
 def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
-    """What is missing, if a device counted lanes that found no room, or a fault broke its context.
+    """Find missing data, if a device counted lanes that found no room, or a fault broke its context.
+
+    The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack;
+    and a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has
+    an unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of its own
+    launch and of later ones: the kernels that lack a launch may have caused it. In languages whose launches the host
+    does not see, the launch table does, where the fault left the launch's entry.
 
     Args:
         capture: a capture in which every block, warp and SM may record.
@@ -73,7 +72,7 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
 
 
 def _missing(slabs: Slabs, launches: Launches) -> Int64:
-    """(l,) lanes that the blocks of a launch have less than the fullest block of this kernel and block size."""
+    """(l,) lanes that the blocks of a launch lack compared with the fullest block of this kernel and block size."""
     rows = np.flatnonzero(~launches.in_turn | (slabs.lane == 0))  # which other lanes record depends on the data
     launch, block = launches.of[rows], slabs.linear_block[rows]
     order = order_by(launch, block)
@@ -135,14 +134,14 @@ def _begun(capture: CaptureData, slabs: Slabs, launches: Launches, names: dict[i
 
 
 def _merged(counted: Sequence[LostLaunches], begun: Sequence[LostLaunches]) -> tuple[LostLaunches, ...]:
-    """What the host counted, and what the launch table has of other kernels."""
+    """Launches that the host counted, and those in the launch table of other kernels."""
     known = {one.kernel_id for one in counted}
     both = [*counted, *(one for one in begun if one.kernel_id not in known)]
     return tuple(sorted(both, key=lambda one: (one.kernel, one.kernel_id)))
 
 
 def _most_replays(slabs: Slabs, launches: Launches) -> Int64 | None:
-    """How often each family of launches ran at most; None if the times are damaged."""
+    """The most runs of each family of launches; None if the times are damaged."""
     found = intervals(slabs, launches.family[launches.of])
     if found is None:
         return None
@@ -163,7 +162,7 @@ def _in_part(launches: Launches, missing: Int64, noun: str, names: dict[int, str
 
 
 def _without_a_trace(capture: CaptureData) -> list[Problem]:
-    """A problem for a fault that no kernel shows: which ones it may be in."""
+    """A problem for a fault that no kernel shows: the kernels that may have caused it."""
     kernels = (kernel for module in capture.modules for kernel in module.kernels)
     found = sorted({kernel.name for kernel in kernels if kernel.id not in capture.launches})
     if not found:

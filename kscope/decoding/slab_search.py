@@ -1,4 +1,4 @@
-"""The search for headers: which of a device's 64-byte lines begin with the magic number and are in no slab."""
+"""The search for headers: finds the 64-byte lines of a device that begin with the magic number and are in no slab."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..util.parallel import chunks, each, map_ahead
 HEADERS = 1 << 12
 """Headers that numpy reads at a time: its temporaries take half a MiB."""
 WHOLE, TORN, CUT, ALIEN = range(4)
-"""States of what looks like a header."""
+"""States of candidate headers."""
 ANY = np.full(32, 0xFFFFFFFF, np.uint32)
 """Words of headers all of whose bits may differ."""
 _CHUNK_LINES = 1 << 14
@@ -89,7 +89,7 @@ def _without_overlap(at: Int64, size: Int64, good: Bools) -> Bools:
 
 
 def _covered(at: Int64, starts: Int64, size: Int64) -> Bools:
-    """Whether each line is in one of the slabs, which are sorted and do not overlap."""
+    """True for lines in one of the slabs, which are sorted and do not overlap."""
     if not len(starts):
         return np.zeros(len(at), bool)
     slab = np.searchsorted(starts, at, side="right") - 1

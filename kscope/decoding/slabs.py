@@ -91,7 +91,7 @@ class Slabs:
 
     @property
     def noun(self) -> str:
-        """What a slab belongs to: "warp"; "lane" if all lanes of some warp record."""
+        """The owner of a slab: "warp"; "lane" if all lanes of some warp record."""
         return "lane" if self.every.any() else "warp"
 
     @cached_property
@@ -101,7 +101,7 @@ class Slabs:
 
     @cached_property
     def in_turn(self) -> Bools:
-        """The lanes of the warp record in turn, and not all of them: their slabs are one lane's to a reader."""
+        """The lanes of the warp record in turn, and not all of them: for a reader, their slabs are one lane's."""
         some = self._flagged(layout.FLAG_ANY)
         return some & ~self.every if self._places.flags & layout.FLAG_LANES else some
 
@@ -188,7 +188,7 @@ class _Places:
 
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
-    """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and what is wrong with the rest."""
+    """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and problems of the rest."""
     lines = np.ascontiguousarray(lines, np.uint32)
     at, state, varying = search(lines)
     problems: list[Problem] = []
@@ -252,7 +252,7 @@ def _columns(names: Sequence[str], count: int) -> dict[str, Column]:
 
 
 def _finished(header: npt.NDArray[np.void]) -> Bools:
-    """Whether the end anchor was written, and makes sense."""
+    """True where the end anchor is present and plausible."""
     done = np.uint32(layout.DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
     after = (header["end_clock"] >= header["start_clock"]) & (header["end_time"] >= header["start_time"])
     before = (header["end_clock"] < _LAST_CLOCK) & (header["end_time"] < _LAST_TIME)

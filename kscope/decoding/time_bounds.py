@@ -1,15 +1,4 @@
-"""Bounds on the error of a warp's times, for any change of the SM's clock between its anchors.
-
-Between two neighboring anchors of an SM the clock may run at any rate within limits. The true time of the cycles
-between them then lies in a parallelogram: from the earlier anchor it rises no faster than the slowest clock's line and
-no slower than the fastest clock's, and the same holds backward from the later anchor. Its other two corners are where a
-line may be farthest off. Where a clock runs at its highest, the parallelogram is flat.
-
-The highest clock holds on average between two anchors; for a moment a clock may be one step faster. How much it then
-gains is bounded by what the two anchors leave open: if they did not, they would prove a faster clock. So of two
-parallelograms the smaller one holds: of the clock that is always a step faster, and of the highest one, wider by that
-gain.
-"""
+"""Bounds on the error of a warp's times, for any change of the SM's clock between its anchors."""
 
 from __future__ import annotations
 
@@ -81,7 +70,9 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> Limit
 
 
 def _extremes(rates: Rates) -> Float:
-    """Of rates whose bounds agree: the least and the most middle of close bounds, and the least upper bound."""
+    """Extremes of rates with consistent bounds: the least and the most middle of close bounds, and the least upper
+    bound.
+    """
     sound = rates.least <= rates.most
     close = rates.middle[sound & rates.close]
     return np.array([close.min(initial=np.inf), close.max(initial=-np.inf), rates.most[sound].min(initial=np.inf)])
@@ -90,7 +81,9 @@ def _extremes(rates: Rates) -> Float:
 def errors(
     anchors: Anchors, rows: Rows, tick: int, within: Limits, start: Float, rate: Float, ends: Float
 ) -> tuple[Float, Float]:
-    """The most that each slab's line may be off.
+    """The largest error of each slab's line.
+
+    docs/design/reliability.md derives them.
 
     Args:
         anchors, rows: anchors of s slabs, in rows of one SM in one launch.
@@ -145,13 +138,13 @@ def errors(
 def along(
     anchors: Anchors, rows: Rows, within: Limits, band: tuple[Float, Float], value: Float, end: Float, ends: Float
 ) -> tuple[Float, Float]:
-    """The most that a line may be off which is straight between neighboring anchors, but may bend at each.
+    """The largest error of a line that is straight between neighboring anchors, but may bend at each.
 
     Args:
         anchors: of s slabs.
         rows: of unbroken().
         within: the limits of the clock.
-        band: what bounds the time of each anchor's first cycle.
+        band: bounds of the time of each anchor's first cycle.
         value: (a,) the line's ns there.
         end: (s,) the line's ns at the slab's last clock read.
         ends: (s,) cycles from the slab's first anchor to that.
@@ -173,7 +166,7 @@ def _at_ends(
     x: Float, first: Int64, last: Int64, band: tuple[Float, Float], within: Limits, start: Float, end: Float,
     ends: Float,
 ) -> Float:  # fmt: skip
-    """The most that ns at the slabs' first anchors and at their ends may be off."""
+    """The largest error of ns at the slabs' first anchors and at their ends."""
     low, high = band
     beyond = np.maximum(x[first] + ends - x[last], 0.0)  # of the row's last anchor, where the bounds diverge
     error = np.maximum(high[last] + beyond * within.slow - end, end - low[last] - beyond * within.briefly)
@@ -186,7 +179,7 @@ def _corners(
 ) -> tuple[Float, Float]:
     """How far the time may be above and below a line between each anchor and the next one of its row.
 
-    above, below: how far at the anchors. slope: (a,) the line's, ns per cycle.
+    above, below: the same at the anchors. slope: (a,) the line's, ns per cycle.
     """
     low, high = band
     briefly, slow = within.briefly, within.slow
@@ -221,7 +214,7 @@ def reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
 
 
 def unbroken(anchors: Anchors, rows: Rows, tick: int, within: Limits) -> Rows:
-    """The rows, cut where a clock was certainly outside its limits: it stood still, or an anchor is damaged."""
+    """The rows, cut where a clock was certainly outside its limits: it stopped, or an anchor is damaged."""
     if native.available():
         breaks = np.empty(len(anchors.x), bool)
         columns = anchors.x, anchors.width, anchors.y

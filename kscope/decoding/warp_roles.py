@@ -1,7 +1,4 @@
-"""The known roles of warps: the one that the kernel names with kscope.role(), else the compiler's partition.
-
-A role is named by an instant on a reserved track; partitions are in the metadata of kernels.
-"""
+"""The known roles of warps: the name given with kscope.role(), else the compiler's partition."""
 
 from __future__ import annotations
 

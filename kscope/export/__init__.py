@@ -1,8 +1,6 @@
-"""Trace export: one module per format, selected by the file's suffix.
-
-A format is a function ``write(timeline, file, step)`` or ``write(trace, file, step)`` of a module: `file` takes bytes,
-and ``step(count)`` reports progress in records. If the module needs a package, its ``needs()`` raises MissingError
-without it.
+"""Trace export: one module per format, selected by the file's suffix. A format is a function ``write(timeline, file,
+step)`` or ``write(trace, file, step)`` of a module: `file` takes bytes, and ``step(count)`` reports progress in
+records. A module that needs a package has ``needs()``, which raises MissingError without it.
 """
 
 from __future__ import annotations

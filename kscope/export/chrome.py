@@ -1,7 +1,5 @@
-"""Chrome's trace event JSON ("Trace Event Format", Google, 2016), for chrome://tracing and Perfetto.
-
-A GPU is a process; a launch and each of its warps are threads (threads.py). Times count from baseTimeNanoseconds, UNIX
-ns. Records are written as columns of text, padded with spaces to equal width; other events by orjson.
+"""Chrome's trace event JSON ("Trace Event Format", Google, 2016), for chrome://tracing and Perfetto. A GPU is a
+process; a launch and each of its warps are threads (threads.py).
 """
 
 from __future__ import annotations
@@ -31,14 +29,18 @@ Event = dict[str, Any]
 Rows = slice | Int64
 _CHUNK = 1 << 14
 _EVENTS = 1 << 13
-"""Events of a batch at least."""
+"""Least events of a batch."""
 _SHORT = 64
 """Longer names are written in separate batches by power of two of their length, so that they do not widen all rows."""
 _FAR = 2.0**52
 
 
 def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
-    """Write the file in batches of some ten thousand events."""
+    """Write the file in batches of some ten thousand events.
+
+    Times count from baseTimeNanoseconds, UNIX ns. Records are written as columns of text, padded with spaces to equal
+    width; other events by orjson.
+    """
     about: dict[str, Any] = {"tool": "kscope", "origin_unix_ns": timeline.origin, "tick_ns": timeline.trace.tick_ns}
     about["recorded"] = info(timeline.trace).to_dict()
     problems = [one.as_dict() for one in timeline.problems]
@@ -80,7 +82,7 @@ def _other_events(timeline: Timeline, threads: Threads, launches: Mapping[int, L
 
 
 def _counters(timeline: Timeline, threads: Threads, launches: Mapping[int, LaunchRow]) -> Iterator[list[Event]]:
-    """Samples of stalls over time, of the first GPU: samples name none."""
+    """Stall samples over time, of the first GPU: samples name none."""
     if timeline.trace.samples is None:
         return
     origin = max(0, timeline.origin)

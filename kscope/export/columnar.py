@@ -1,7 +1,5 @@
-"""The trace as Arrow tables in memory, and as Parquet, Arrow and Feather files, through pyarrow.
-
-Rows are sorted by launch. A Parquet row group holds whole launches, so readers can skip groups by launch, region or
-time.
+"""The trace as Arrow tables in memory, and as Parquet, Arrow and Feather files, through pyarrow. Rows are sorted by
+launch; a Parquet row group holds whole launches, so readers can skip groups by launch, region or time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""CSV (RFC 4180): the trace's columns, with names for kernels, regions and kinds.
-
-Times have three decimals; unknown values are empty. Names that a spreadsheet would evaluate as a formula get an
-apostrophe, and NULs, which CSV readers reject, become replacement characters.
+"""CSV (RFC 4180): the trace's columns, with names for kernels, regions and kinds. Times have three decimals; unknown
+values are empty.
 """
 
 from __future__ import annotations
@@ -37,7 +35,11 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
 
 
 def field(name: str) -> bytes:
-    """A name as a CSV field."""
+    """A name as a CSV field.
+
+    Names that a spreadsheet would evaluate as a formula get an apostrophe, and NULs, which CSV readers reject, become
+    replacement characters.
+    """
     name = clean(name).replace("\0", "\N{REPLACEMENT CHARACTER}")
     if name.startswith(_FORMULA):
         name = f"'{name}"

@@ -1,10 +1,4 @@
-"""Arrows between records of two regions with the same value.
-
-For a pair ("load", "dot") with `value=tile` in both, each `dot` gets an arrow from the latest `load` of the same value
-that began before it: in its own lane if there is one, else in its block. If none began before the `dot`, but one did
-before it ended (the `dot` waits for it), the arrow points to the end. A `load` may have several arrows, and values may
-be reused, as ring buffer slots are.
-"""
+"""Arrows between records of two regions with the same value."""
 
 from __future__ import annotations
 
@@ -39,7 +33,7 @@ class Flows:
         return len(self.source)
 
     def with_more(self, more: Flows) -> Flows:
-        """These and further ones."""
+        """These arrows and further ones."""
         if not len(more):
             return self
         source = np.concatenate([self.source, more.source])
@@ -60,6 +54,11 @@ def flows(
     trace: TraceData, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]
 ) -> tuple[Flows, list[Problem]]:
     """Find the arrows of all pairs.
+
+    For a pair ("load", "dot") with `value=tile` in both, each `dot` gets an arrow from the latest `load` of the same
+    value that began before it: in its own lane if there is one, else in its block. If none began before the `dot`, but
+    one did before it ended (the `dot` waits for it), the arrow points to the end. A `load` may have several arrows, and
+    values may be reused, as ring buffer slots are.
 
     Args:
         trace: the trace.

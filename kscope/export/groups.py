@@ -6,10 +6,6 @@
     warp       warp 0             block 3 SM 12
 
 With processes="groups", groups are outermost, and hold launches if there are several.
-
-Viewers open with only the outermost level expanded, so the rows of a GPU's first launch are not nested: they follow the
-launch's row directly, with the group in their names ("SM 12 · block 3 warp 0"). Formats without nesting list all
-launches like this.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ from .timeline import Timeline
 TOP = -1
 """The parent of a GPU."""
 BETWEEN = " · "
-"""Between the levels of a row's name."""
+"""Separator of the levels of a row's name."""
 _UNFINISHED = b" (unfinished)"
 
 
@@ -96,6 +92,10 @@ class Hierarchy:
 
 def hierarchy(timeline: Timeline, *, nested: bool = False) -> Hierarchy:
     """Arrange the drawn tracks.
+
+    Viewers open with only the outermost level expanded, so the rows of a GPU's first launch are not nested: they follow
+    the launch's row directly, with the group in their names ("SM 12 · block 3 warp 0"). Formats without nesting list
+    all launches like this.
 
     Args:
         timeline: the timeline.

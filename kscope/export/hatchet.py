@@ -4,8 +4,8 @@
     normalized_cycles  the same, divided by the number of these warps in all launches: the mean per warp
     time (ns), count
 
-The viewer sums over children, so frames have exclusive numbers. Below the root are frames without time:
-that blocks are a sample or the clock is no GPU's, and problems.
+The viewer sums over children, so frames have exclusive numbers. Below the root are frames without time: problems, a
+note if only some blocks recorded, and one if the clock is no GPU's.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class LaunchRow:
     Attributes:
         name: the kernel's name.
         begin, end: ns after the timeline's origin.
-        arguments: what is known about it, by name.
-        around: slices before and after it, (name, begin, end): what another profiler's kernel has more.
+        arguments: known facts about it, by name.
+        around: slices before and after it, (name, begin, end): the rest of another profiler's kernel.
     """
 
     name: str
@@ -84,8 +84,9 @@ def _after(ns: float, base: int) -> int:
 
 
 def _call(call: Call, begin: int, end: int) -> dict[str, str | int]:
-    """What another profiler knows of the launch. Readers of Kineto's files take every event with the arguments `stream`
-    and `correlation` for a kernel."""
+    """Facts about the launch from another profiler. Readers of Kineto's files assume that every event with the
+    arguments `stream` and `correlation` is a kernel.
+    """
     found: dict[str, str | int] = {"op": call.op, "module": call.module, "line": call.line}
     found = {name: value for name, value in found.items() if value}
     if call.stream >= 0:

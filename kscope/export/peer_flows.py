@@ -1,9 +1,4 @@
-"""Arrows between devices of records whose value is the other device: who waited for whom.
-
-For a pair ("signal", "wait"), the n-th `wait` of rank 3 with value 5 in a launch gets an arrow to its end from the n-th
-`signal` of rank 5 with value 3 in the launch of the same kernel and number. If both are one region, such as an
-`exchange`, the arrow comes from the begin of the one that began later: the other one waited for it.
-"""
+"""Arrows between devices for records whose value is the other device: who waited for whom."""
 
 from __future__ import annotations
 
@@ -21,6 +16,10 @@ def peer_flows(
     trace: TraceData, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]
 ) -> tuple[Flows, list[Problem]]:
     """Find the arrows of all pairs.
+
+    For a pair ("signal", "wait"), the n-th `wait` of rank 3 with value 5 in a launch gets an arrow to its end from the
+    n-th `signal` of rank 5 with value 3 in the launch of the same kernel and number. If both are one region, such as an
+    `exchange`, the arrow comes from the begin of the one that began later: the other one waited for it.
 
     Args:
         trace: of several devices; a record's value is the number of a device.
@@ -50,7 +49,7 @@ def peer_flows(
 
 
 def _places(trace: TraceData) -> Int64:
-    """(launches,) which launch of its kernel on its device each is, from 0, together with the kernel."""
+    """(launches,) index of each launch among those of its kernel on its device, combined with the kernel."""
     warps, count = trace.warps, len(trace.launches)
     device, kernel = np.zeros((2, count), np.int64)
     device[warps.launch], kernel[warps.launch] = warps.device, warps.kernel
@@ -62,7 +61,7 @@ def _places(trace: TraceData) -> Int64:
 
 
 def _numbers(order: Int64, *keys: Int64) -> Int64:
-    """In this order, which of the items with equal keys each is, from 0."""
+    """The index of each item among those with equal keys, in this order."""
     found = np.zeros(len(order), np.int64)
     found[order] = ordinals(*(key[order] for key in keys))
     return found

@@ -1,8 +1,4 @@
-"""Samples of stalls over time as counters of a timeline: one for each kernel, in samples per microsecond.
-
-A sample has no time, but is read in a known window. A kernel with records was sampled while its launches ran, so the
-window's samples are drawn where it overlaps with them; those of other kernels are drawn over the whole window.
-"""
+"""Stall samples over time as counters of a timeline: one for each kernel, in samples per microsecond."""
 
 from __future__ import annotations
 
@@ -19,9 +15,9 @@ from .launch_rows import LaunchRow
 from .timeline import Timeline
 
 MOST = 32
-"""Kernels, those with most samples."""
+"""Most kernels, those with the most samples."""
 MOST_LAUNCHES = 1 << 14
-"""Of a kernel; with more its windows are drawn whole."""
+"""Most launches of a kernel; with more its windows are drawn whole."""
 UNIT = "samples per us"
 
 
@@ -41,17 +37,20 @@ class Counter:
 
 
 def counters(timeline: Timeline, launches: Mapping[int, LaunchRow]) -> Iterator[Counter]:
-    """The counters, those of most samples first; none where nothing is known of when samples were taken.
+    """The counters, most samples first; none if the times of samples are unknown.
+
+    A sample has no time, but is read in a known window. A kernel with records was sampled while its launches ran, so
+    the window's samples are drawn where it overlaps with them; those of other kernels are drawn over the whole window.
 
     Args:
-        timeline: what is drawn.
+        timeline: the timeline.
         launches: its launches, by number.
     """
     samples = timeline.trace.samples
     if samples is None or not len(samples.windows):
         return
     ran = defaultdict[int, list[tuple[int, int]]](list)
-    if not timeline.trace.filtered:  # else samples are also those of launches that are not here
+    if not timeline.trace.filtered:  # else samples also belong to launches that are not here
         for launch, row in launches.items():
             kernel = timeline.trace.launches[launch].kernel_id
             ran[kernel].append((timeline.origin + row.begin, timeline.origin + max(row.end, row.begin + 1)))
@@ -67,7 +66,7 @@ def counters(timeline: Timeline, launches: Mapping[int, LaunchRow]) -> Iterator[
 
 
 def _drawn(windows: Rows, launches: list[tuple[int, int]]) -> tuple[Int64, Int64, Float]:
-    """Begins, ends and rates (n,) of times with samples, in order of time and apart."""
+    """Begins, ends and rates (n,) of disjoint times with samples, in order of time."""
     begin, end, count = (windows[name].astype(np.int64) for name in ("begin", "end", "count"))
     end[:-1] = np.minimum(end[:-1], begin[1:])  # damaged ones may overlap
     kept = end > begin
@@ -87,7 +86,7 @@ def _drawn(windows: Rows, launches: list[tuple[int, int]]) -> tuple[Int64, Int64
 
 
 def _union(spans: list[tuple[int, int]]) -> tuple[Int64, Int64]:
-    """Spans as ones that are apart, in order of time."""
+    """The union of spans as disjoint ones, in order of time."""
     found = np.array(sorted(spans), np.int64)
     reach = np.maximum.accumulate(found[:, 1])
     new = np.append(True, found[1:, 0] > reach[:-1])
@@ -95,7 +94,7 @@ def _union(spans: list[tuple[int, int]]) -> tuple[Int64, Int64]:
 
 
 def _steps(begin: Int64, end: Int64, rate: Float) -> tuple[Int64, Float]:
-    """Where the counter changes, and to what: to 0 after a time that the next one does not follow at once."""
+    """Times and values of the counter's changes: 0 after a time that the next one does not follow at once."""
     gap = np.append(begin[1:] > end[:-1], True)
     time = np.concatenate([begin, end[gap]])
     order = np.argsort(time, kind="stable")

@@ -8,11 +8,11 @@ from ..tracedata.data import TraceData
 from ..util.terminal import part_text
 
 _MOST = 20
-"""Regions, those with most samples."""
+"""Most regions, those with the most samples."""
 
 
 def notes(trace: TraceData) -> dict[int, dict[str, str | int]]:
-    """By kernel id: the samples of all its launches, and of each region their share and what they waited for."""
+    """By kernel id: the samples of all its launches, and for each region their share and their main reasons."""
     found: dict[int, dict[str, str | int]] = {}
     for number, function in enumerate(trace.samples.functions if trace.samples is not None else ()):
         if function.kernel is None or trace.samples is None:

@@ -1,4 +1,4 @@
-"""Samples of stalls as a table with one row per instruction and reason: Parquet, Arrow, Feather and CSV."""
+"""Stall samples as a table with one row per instruction and reason: Parquet, Arrow, Feather and CSV."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The regions of a trace as a call tree with exclusive times: kernel, then nested regions.
-
-A node's own time excludes its children; a kernel's is the lifetime outside of all regions.
+"""The regions of a trace as a call tree with exclusive times: kernel, then nested regions. A node's own time excludes
+its children; a kernel's is the lifetime outside all regions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Node:
         name: of the kernel or region.
         parent: index of an earlier node; -1 for kernels.
         where: "file:line" of a region; None if unknown.
-        count: number of spans, or of a kernel's lanes.
+        count: number of spans, or for a kernel, of its lanes.
         ticks: own time in cycles, or in ns if `timer`.
         ns: own time.
         kernel: index of its kernel's node.
@@ -79,7 +78,7 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
 
 
 def _own(parent: Int64, length: Int64) -> Int64:
-    """The lengths of spans without those inside of them."""
+    """The lengths of spans without those inside them."""
     covered, inside = np.zeros(len(length), np.int64), parent >= 0
     np.add.at(covered, parent[inside], length[inside])
     return np.asarray(np.maximum(length - covered, 0))  # crossing spans may cover more than the whole

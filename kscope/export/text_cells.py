@@ -1,7 +1,5 @@
-"""Rows of text made column by column: numbers become digits four at a time, from a table.
-
-A cell is (m, width) bytes. Numbers are padded on the left, with spaces where these are insignificant, as in JSON, else
-with NULs that squeezed() removes.
+"""Makes rows of text column by column: numbers become digits four at a time, from a table. A cell is (m, width) bytes,
+padded with insignificant spaces, or with NULs that squeezed() removes.
 """
 
 from __future__ import annotations

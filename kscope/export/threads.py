@@ -1,8 +1,4 @@
-"""The threads of a timeline in Chrome's format: a launch and each of its warps.
-
-A tid of 0, 1 or its pid makes viewers merge tracks and drop slices, so tids start after all pids. They rise in display
-order, because Perfetto sorts by them and ignores sort_index.
-"""
+"""The threads of a timeline in Chrome's format: a launch and each of its warps."""
 
 from __future__ import annotations
 
@@ -44,12 +40,12 @@ class Threads:
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """Where the launches (l,) of a timeline are shown in a file of another profiler.
+    """Place of the launches (l,) of a timeline in a file of another profiler.
 
     Attributes:
         pid: process of each.
         stream: number of its stream, by which launches of a process are sorted.
-        prefix: what the names of its rows begin with.
+        prefix: prefix of the names of its rows.
         first: a tid above all others of these processes.
     """
 
@@ -60,7 +56,11 @@ class Beside:
 
 
 def threads_of(timeline: Timeline, beside: Beside | None = None) -> Threads:
-    """The threads of a timeline: in processes for its GPUs, or in those of another profiler's file."""
+    """The threads of a timeline: in processes for its GPUs, or in those of another profiler's file.
+
+    A tid of 0, 1 or its pid makes viewers merge tracks and drop slices, so tids start after all pids. They rise in
+    display order, because Perfetto sorts by them and ignores sort_index.
+    """
     drawn = hierarchy(timeline)
     outermost = (at for at, one in enumerate(drawn.groups) if one.parent == TOP)
     gpus = {at: pid for pid, at in enumerate(outermost, _FIRST_PID)}

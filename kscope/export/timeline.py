@@ -1,7 +1,5 @@
-"""The content of a timeline, the same for every format: records on tracks, in whole nanoseconds.
-
-Tracks are rows of trace.warps, and below them user tracks (track=) in order of first use. Viewers cannot draw spans
-that cross without nesting, so the later ones go to additional tracks.
+"""The content of a timeline, the same for every format: records on tracks, in whole nanoseconds. Viewers cannot draw
+spans that cross without nesting, so the later ones go to additional tracks.
 """
 
 from __future__ import annotations
@@ -140,7 +138,9 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
 
 
 def _drawn(trace: TraceData) -> tuple[Int64, Int64, list[Problem]]:
-    """Drawn rows of trace.warps: those with records, and in an unfiltered trace MOST_EMPTY of the others; and these."""
+    """Drawn rows of trace.warps: those with records, and in an unfiltered trace MOST_EMPTY of the others; and the rows
+    without records.
+    """
     used = np.zeros(len(trace.warps), bool)
     used[trace.track] = True
     empty = np.flatnonzero(~used)

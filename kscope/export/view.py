@@ -14,12 +14,12 @@ PROCESSES = ("launches", "groups")
 
 @dataclass(frozen=True)
 class View:
-    """What a timeline shows besides its records.
+    """Options of a timeline.
 
     Attributes:
         group: how the warps of a launch are grouped: by "sm", "block", or "warp" (the warp's index, i.e. its role).
         processes: top level of the timeline: "launches", or "groups", which then hold launches.
-        args: slices carry cycles, exact ns and value; lifetimes carry what recording cost the warp.
+        args: slices carry cycles, exact ns and value; lifetimes carry the recording cost of the warp.
         flows: pairs of region names. An arrow goes from a record of the first to each record of the second with the
             same value in the same block (flows.py).
         peers: the same across devices: a record's value is the number of the other device (peer_flows.py).

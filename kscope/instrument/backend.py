@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .peer_side import PeerSide
     from .recording import Recording
     from .sampled import SampledCode
-    from .sampling import Sampling
+    from .subset import Subset
 
 Triple = tuple[int, int, int]
 OpenPool = Callable[["PoolDevice", int], "PoolFile"]
-"""Makes the pool of a device, of a number of bytes, in memory that outlives the program."""
+"""Creates the pool of a device, of a number of bytes, in memory that outlives the program."""
 
 
 class Backend(ABC):
@@ -79,10 +79,10 @@ class Backend(ABC):
         raise UnsupportedError(f"{type(self).__name__} has no driver handles")
 
     def survive(self, open_pool: OpenPool | None) -> None:
-        """Where the pools of the next session are: called before arm(), once per session.
+        """Set where the pools of the next session are: called before arm(), once per session.
 
         Args:
-            open_pool: makes them; None for memory that ends with the program.
+            open_pool: creates them; None for memory that ends with the program.
 
         Raises:
             UnsupportedError: this backend cannot record into other memory than its own.
@@ -93,20 +93,20 @@ class Backend(ABC):
             )
 
     @abstractmethod
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, folder: Path | None = None) -> None:
         """Start recording: allocate pools on first use, open every gate.
 
         Args:
             epoch: number of the session.
-            sampling: which blocks, warps and SMs record.
+            subset: which blocks, warps and SMs record.
             pool_bytes: device memory to record into; None for the default.
             folder: for a temporary file with records that do not fit into host memory; None for the folder of
                 temporary files.
         """
 
     def begin_samples(self, period: int) -> None:
-        """Sample where warps are from now on, on every device that is used, until end_samples(). What was sampled
-        before is dropped. Makes a GPU ready for this process if none is used yet.
+        """Sample all warps from now on, on every device in use, until end_samples(). Earlier samples are dropped. Makes
+        a GPU ready for this process if none is used yet.
 
         Args:
             period: cycles between two samples of an SM sub-partition.
@@ -117,22 +117,22 @@ class Backend(ABC):
         """Stop sampling for now, or continue.
 
         Args:
-            paused: whether to stop.
+            paused: True to stop.
         """
 
     def end_samples(self, *, wait: bool) -> None:  # noqa: B027  # a backend that does not sample
         """Stop sampling; the samples stay.
 
         Args:
-            wait: whether everything that was launched has ended; else only what has arrived is kept.
+            wait: True if all launches have ended; else only samples that have arrived are kept.
         """
 
     def sampling_problems(self) -> tuple[str, ...]:
-        """Why devices were not sampled."""
+        """Reasons why devices were not sampled."""
         return ()
 
     def samples(self) -> tuple[SampledCode, ...]:
-        """What was sampled since begin_samples(), per device; final after end_samples()."""
+        """Samples since begin_samples(), per device; final after end_samples()."""
         return ()
 
     def pace(self, kernel: Hashable = None) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
@@ -143,7 +143,7 @@ class Backend(ABC):
         """
 
     def is_open(self) -> bool:
-        """Whether a session is open, so that what is launched now records."""
+        """True if a session is open, so that launches record now."""
         return False
 
     def capture(self, stream: int) -> int | None:
@@ -186,7 +186,7 @@ class Backend(ABC):
         """Every module compiled for recording whose kernels may have recorded, including unloaded ones."""
 
     def problems(self) -> tuple[Problem, ...]:
-        """Problems since arm() that a reader of the capture must know."""
+        """Problems since arm() for readers of the capture."""
         return ()
 
     def describe(self) -> Iterator[tuple[str, str]]:
@@ -194,7 +194,7 @@ class Backend(ABC):
         return iter(())
 
     def region_cost(self) -> tuple[float, float]:
-        """Measure what a region costs on the first device now.
+        """Measure the cost of a region on the first device.
 
         Returns:
             SM cycles that a region adds to its warp, and the part of them between its two clock readings.
@@ -221,26 +221,26 @@ class BlockLaunch(Protocol):
     """
 
     def block(self, index: Triple) -> None:
-        """The next block begins, and the one before it ends.
+        """End the current block and begin the next.
 
         Args:
             index: the block's (x, y, z).
         """
 
     def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
-        """The current block reaches a mark.
+        """Execute a mark in the current block.
 
         Args:
             mark: the mark.
             value: a number to record; None for none.
-            when: a bool: whether it records; None is always.
+            when: a bool: True to record; None is always.
         """
 
     def end(self) -> None:
-        """The last block and the launch have ended."""
+        """End the last block and the launch."""
 
     def abandon(self) -> None:
-        """The launch stops, and the current block never finishes."""
+        """Stop the launch; the current block never finishes."""
 
 
 class ThreadLaunch(Protocol):
@@ -250,7 +250,7 @@ class ThreadLaunch(Protocol):
     """
 
     def begin(self, key: object, block: Triple, thread: Triple) -> None:
-        """A thread begins.
+        """Begin a thread.
 
         Args:
             key: identifies the thread from now on.
@@ -258,7 +258,7 @@ class ThreadLaunch(Protocol):
         """
 
     def mark(self, key: object, mark: Mark, value: Any, when: Any = None) -> bool:
-        """A thread reaches a mark.
+        """Execute a mark in a thread.
 
         Args:
             key: the thread.
@@ -270,14 +270,14 @@ class ThreadLaunch(Protocol):
         ...
 
     def leave(self, key: object) -> None:
-        """A thread returns.
+        """Return from a thread.
 
         Args:
             key: the thread.
         """
 
     def end(self) -> None:
-        """The launch has ended. Threads that did not leave never finish."""
+        """End the launch. Threads that did not leave never finish."""
 
 
 class Simulator(Protocol):

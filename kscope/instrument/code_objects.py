@@ -53,7 +53,7 @@ def references(function: FunctionType) -> Iterator[Any]:
 
 
 def is_kscope(thing: Any) -> bool:
-    """Whether an object is a module, class, function or instance of kscope, or of a subclass of kscope's."""
+    """True if an object is a module, class, function or instance of kscope, or of a subclass of kscope's."""
     if isinstance(thing, ModuleType):
         return _package(thing.__name__) in _PACKAGES
     if isinstance(thing, MethodType):
@@ -82,7 +82,7 @@ def reachable(function: Any, inner: Callable[[Any], Any]) -> Iterator[FunctionTy
 
 
 def uses_kscope(function: FunctionType) -> bool:
-    """Whether a function, or one defined in it, names something of kscope."""
+    """True if a function, or one defined in it, names something of kscope."""
     return any(map(is_kscope, references(function)))
 
 

@@ -1,4 +1,4 @@
-"""Warnings of what a compiler did to regions: when a kernel is compiled, and when it comes from a cache on the disk."""
+"""Warnings about regions that a compiler changed: when a kernel is compiled, and when it comes from a disk cache."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _warned: set[str] = set()
 
 
 def warn(problems: Iterable[Problem]) -> None:
-    """Warn of the problems of a kernel that was compiled."""
+    """Warn about the problems of a compiled kernel."""
     for problem in problems:
         _warned.add(problem.text)
         warnings.warn(f"kscope: {problem.text}", stacklevel=3)
 
 
 def warn_once(problems: Iterable[Problem]) -> None:
-    """Warn of the problems of a kernel that was loaded, except for those that this process has warned of."""
+    """Warn about the problems of a loaded kernel, except for those about which this process has warned."""
     for problem in problems:
         if problem.kind not in (UNMATCHED, PIPELINE) and problem.text not in _warned:
             _warned.add(problem.text)

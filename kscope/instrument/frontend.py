@@ -24,7 +24,7 @@ class Demo(Protocol):
     TITLE: str
 
     def obstacle(self) -> str:
-        """Why the kernel cannot run here; empty if it can."""
+        """Reason why the kernel cannot run here; empty if it can."""
         ...
 
     def run(self) -> None:
@@ -38,7 +38,7 @@ class Frontend(ABC):
     Attributes:
         name: the frontend's name in the registry.
         backend: the name of the backend that its kernels record into.
-        selects: what it can mark in unannotated kernels, see Recording.selection; "pipeline" is one of the kinds.
+        selects: kinds that it can mark in unannotated kernels, see Recording.selection; "pipeline" is one of them.
     """
 
     name: ClassVar[str]
@@ -50,7 +50,7 @@ class Frontend(ABC):
         """Install hooks: kernels compiled from now on have a marked form. May be called again with other options.
 
         Args:
-            recording: the options that marked forms are lowered for.
+            recording: the options for which marked forms are lowered.
 
         Raises:
             UnsupportedError: the DSL lacks a hook point; the message names it and the DSL's version.
@@ -65,7 +65,7 @@ class Frontend(ABC):
 
         Args:
             mark: the mark, without its operands.
-            context: what the DSL passes to builtins (Triton's ``_semantic``), None for other DSLs.
+            context: the DSL's argument of builtins (Triton's ``_semantic``), None for other DSLs.
             value: a constant or the DSL's run-time value to record; None for none.
             when: the DSL's run-time predicate; None is always, False is never.
 
@@ -118,7 +118,7 @@ class Frontend(ABC):
         return ""
 
     def prepare(self) -> None:  # noqa: B027  # a frontend that compiles nothing in the background
-        """Called before a session begins: wait for what is compiled in the background. A signal may interrupt it."""
+        """Called before a session begins: wait for background compilations. A signal may interrupt it."""
 
     def begin(self) -> None:  # noqa: B027  # a frontend that observes no launches keeps no problems
         """Called when a session begins, or begins again: launches run marked kernels from now on.

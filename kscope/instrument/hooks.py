@@ -1,10 +1,6 @@
 """A wrapper around another library's function, while recording is enabled.
 
-    Hook(compiler, "compile", around)       compile(x) becomes around(original, x)
-
-Another tool may wrap the same function after us and go on calling our wrapper, or restore what it found before us. So
-remove() restores the original only if our wrapper is still in place. Otherwise the wrapper stays and only calls the
-original, and install() adds a new one on top: the old one could end up calling itself.
+Hook(compiler, "compile", around)       compile(x) becomes around(original, x)
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ _INHERITED = object()
 
 @dataclass
 class _Layer:
-    """What was in place before, as its owner holds it, and the wrapper."""
+    """The previous value, as its owner holds it, and the wrapper."""
 
     found: Any
     placed: Any = None
@@ -32,7 +28,10 @@ class _Layer:
 class Hook:
     """Wraps the attribute `name` of a class, module or object.
 
-    Static methods, class methods and properties stay what they are; of a property, reading is wrapped.
+    Static methods, class methods and properties keep their kind; for a property, reading is wrapped. Another tool may
+    wrap the same function afterwards and keep calling this wrapper, or restore what it found before. So remove()
+    restores the original only if this wrapper is still in place. Otherwise the wrapper stays and only calls the
+    original, and install() adds a new one on top: the old one could end up calling itself.
     """
 
     def __init__(self, owner: Any, name: str, around: Around) -> None:
@@ -40,7 +39,7 @@ class Hook:
         self._layer: _Layer | None = None
 
     def wraps(self, owner: Any, name: str) -> bool:
-        """Whether it wraps this attribute."""
+        """True if it wraps this attribute."""
         return self._owner is owner and self._name == name
 
     def install(self) -> None:

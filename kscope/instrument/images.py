@@ -1,7 +1,5 @@
-"""The machine code of kernels with marks that frontends have loaded, for reading samples of stalls.
-
-A library that samples shows only the modules that are loaded after its first use. Frontends keep them all: the path
-where the code is in a file, else the bytes. Code that the driver assembles from PTX is in neither.
+"""The machine code of kernels with marks that frontends have loaded, for reading stall samples. Frontends keep it
+because a library that samples reports only modules that are loaded after its first use.
 """
 
 from __future__ import annotations
@@ -16,16 +14,16 @@ from pathlib import Path
 from ..machine_code import fatbin
 
 MOST = 1 << 12
-"""Images that are kept."""
+"""Most images that are kept."""
 MOST_BYTES = 64 << 20
-"""Memory for those that are in no file."""
+"""Memory for images outside files."""
 _LEVEL = 1
-"""Of compression: a third of the bytes, in less than a millisecond for most cubins."""
+"""Compression level: a third of the bytes, in less than a millisecond for most cubins."""
 
 
 @dataclass(frozen=True)
 class _Image:
-    """A file, which is read when it is needed; or bytes, compressed or those that the frontend's library has, too."""
+    """A file, which is read when it is needed; or bytes, compressed or shared with the frontend's library."""
 
     held: Path | bytes
     compressed: bool = False
@@ -45,7 +43,8 @@ _images: dict[Path | bytes, _Image] = {}
 
 
 def keep(image: Path | bytes, *, shared: bool = False) -> None:
-    """Remember an image that was loaded: a cubin, or something with cubins in it, such as a fatbin or a shared object.
+    """Remember a loaded image: a cubin, or something with cubins in it, such as a fatbin or a shared object. Code that
+    the driver assembles from PTX is unknown.
 
     Args:
         image: its file, or its bytes.
@@ -67,7 +66,7 @@ def kept() -> Iterator[bytes]:
 
 
 def _add(key: Path | bytes, image: _Image) -> None:
-    """As the newest; drops the oldest beyond the limits."""
+    """Add an image as the newest; drop the oldest beyond the limits."""
     _images.pop(key, None)
     if image.size > MOST_BYTES:
         return

@@ -1,4 +1,4 @@
-"""Counts launches that certainly record, by kernel: they show what a full pool kept out of a trace."""
+"""Counts launches that certainly record, by kernel: they show how much a full pool kept out of a trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class LaunchCounts:
         self._direct, self._replayed = Counter[int](), Counter[int]()
 
     def open(self, stream: int) -> Counter[int] | None:
-        """Where a launch on the stream counts, by kernel id, once the driver has accepted it; None if nowhere."""
+        """The counter of a launch on the stream, by kernel id, once the driver has accepted it; None if it does not
+        count.
+        """
         backend = registry.backend("cuda")
         records = backend.is_open()
         if not (records or self.captures):
@@ -36,14 +38,14 @@ class LaunchCounts:
         return None if capture is None else self.captures.get(capture)
 
     def accepted(self, counts: Counter[int], *kernels: int) -> None:
-        """The driver has accepted a launch of these kernels, by id. counts: what open() returned for it."""
+        """Count accepted launches of these kernels, by id. counts: the result of open() for them."""
         for kernel in kernels:
             counts[kernel] += 1
             if counts is self._direct:
                 LINES.add(kernel)
 
     def replaying(self) -> Counter[int] | None:
-        """Where the launches of a replayed graph count; None if they do not record."""
+        """The counter of a replayed graph's launches; None if they do not record."""
         return self._replayed if registry.backend("cuda").is_open() else None
 
     def by_kernel(self) -> dict[int, LaunchCount]:

@@ -29,17 +29,17 @@ class Found(TypedDict):
 
 
 class _Code:
-    """Tells code of the program, of packages and of launchers apart.
+    """Distinguishes code of the program, of packages and of launchers.
 
     Attributes:
-        kinds: the kind of each file that was met so far.
+        kinds: the kind of each file seen so far.
     """
 
     def __init__(self) -> None:
         self.kinds = dict[str, int]()
 
     def kind(self, frame: FrameType) -> int:
-        """Whose code a frame runs: that of the package in whose folder the file is, or which its module belongs to.
+        """The kind of a frame's code: that of the package in whose folder the file is, or to which its module belongs.
 
         Packages generate code: Inductor writes some to a folder that the user chooses, and executes some as text, in no
         module.
@@ -54,7 +54,7 @@ class _Code:
         return self.of_file(package) if package else PROGRAM
 
     def of_file(self, file: str) -> int:
-        """Whose a file is."""
+        """The kind of a file."""
         kind = self.kinds.get(file)
         if kind is None:
             launcher = file.startswith(_folders())
@@ -64,7 +64,7 @@ class _Code:
 
 
 def _nothing(kernel: int) -> None:
-    """Stands for add() while no session records lines."""
+    """Replaces add() while no session records lines."""
 
 
 class LaunchLines:
@@ -73,7 +73,7 @@ class LaunchLines:
     The line is the innermost one of the program; of launches by a package's own thread, the innermost of the package.
 
     Attributes:
-        enabled: whether a session records them.
+        enabled: True if a session records them.
         add: records a launch that the caller's callers made; takes the kernel's id. It is an attribute, not a method:
             another Python call would cost as much as walking the stack in C.
     """
@@ -86,12 +86,12 @@ class LaunchLines:
         self.add: Callable[[int], None] = _nothing
 
     def begin(self, enabled: bool) -> None:
-        """A session begins, which records them if `enabled`."""
+        """Begin a session, which records lines if `enabled`."""
         self._places = places(self._code.kind)
         self.record(enabled)
 
     def end(self) -> None:
-        """The session has ended; what it found stays."""
+        """End the session; the lines stay."""
         self.record(False)
 
     def record(self, enabled: bool) -> None:
@@ -100,7 +100,7 @@ class LaunchLines:
         self._choose()
 
     def report(self, on_launch: Callable[[int], None] | None) -> None:
-        """Call a function with the kernel of each launch, also while no session records lines; None for nothing."""
+        """Call a function with the kernel of each launch, also while no session records lines; None for no function."""
         self._on_launch = on_launch
         self._choose()
 
@@ -118,7 +118,7 @@ class LaunchLines:
         self.add = both
 
     def stack(self, most: int) -> list[LaunchLine]:
-        """The lines of this thread outside of launchers' packages, the innermost first, at most `most`."""
+        """The lines of this thread outside launchers' packages, the innermost first, at most `most`."""
         found = list[LaunchLine]()
         for frame in stacks.own():
             if len(found) == most:

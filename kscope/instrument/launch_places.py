@@ -1,7 +1,5 @@
-"""The launches of a session, and the places in Python that make them.
-
-Most launches come from a place that has launched before. C records these, if it was built: between two launches the
-launcher and the driver evict Python's code and data from the first caches.
+"""The launches of a session, and the places in Python that make them. Known places are recorded in C, if it was built:
+between two launches the launcher and the driver evict Python's code and data from the first caches.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ Place = tuple[CodeType, int, int]
 """A code object, the offset of an instruction in it, and the thread's id."""
 
 OF_LAUNCHER, OF_PACKAGE, PROGRAM = 0, 1, 2
-"""Whose code a frame runs. The place of a launch is the program's innermost frame; if it has none, the innermost one of
+"""Kinds of a frame's code. The place of a launch is the program's innermost frame; if it has none, the innermost one of
 a package, else the frame that called add().
 """
 Kind = Callable[[FrameType], int]
-"""Whose code a frame runs. It is called once for each code object."""
+"""Returns the kind of a frame's code. Called once for each code object."""
 _MOST_KINDS = 1 << 13
 _Key = tuple[int, int, int]
 """Id of a place's code, instruction, and thread."""
@@ -45,12 +43,12 @@ def places(kind: Kind) -> Places:
 
 
 class Places:
-    """Places by number, from 0, and which of them made each launch; native/places.c has the same type."""
+    """Numbered places, from 0, and the place of each launch; native/places.c has the same type."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self._lock = Lock()
-        self._depths = dict[int, tuple[int, str]]()  # of the innermost frame outside of launchers, and what it calls
+        self._depths = dict[int, tuple[int, str]]()  # of the innermost frame outside launchers, and the code it calls
         self._kinds = dict[int, tuple[int, CodeType]]()  # by id of the code, which is kept alive
         self._numbers = dict[_Key, int]()
         self._program = dict[_Key, int]()  # those of the program's places
@@ -87,7 +85,7 @@ class Places:
             pass
 
     def _found(self, frame: FrameType) -> tuple[int, int]:
-        """The number of the place, from a frame outward; and how many of these frames launchers have further in."""
+        """The number of the place, from a frame outward, and the number of launchers' frames inside it."""
         outward: FrameType | None = frame
         best, depth, launchers = -1, 0, 0
         while outward is not None:
@@ -111,8 +109,8 @@ class Places:
         return number, launchers
 
     def _met(self, frame: FrameType) -> int:
-        """Whose code a frame runs that is met for the first time."""
-        if len(self._kinds) >= _MOST_KINDS:  # a package makes code for each launch
+        """The kind of code in a frame seen for the first time."""
+        if len(self._kinds) >= _MOST_KINDS:  # a package creates code for each launch
             self._kinds.clear()
         kind = self._kind(frame)
         self._kinds[id(frame.f_code)] = kind, frame.f_code

@@ -36,7 +36,7 @@ def frozen_objects(kernels: str) -> tuple[Problem, ...]:
     """A problem if gc.freeze() was called, because live_objects() cannot see what was alive then.
 
     Args:
-        kernels: what to name in the problem, such as "CuPy kernels".
+        kernels: the objects to name in the problem, such as "CuPy kernels".
     """
     if gc.get_freeze_count() < FROZEN_BY_PYTHON:
         return ()

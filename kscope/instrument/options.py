@@ -1,4 +1,4 @@
-"""The options of a session as one table, which profile(), enable(), the command line, metadata and docs read."""
+"""The options of a session as one table, used by profile(), enable(), the command line, metadata and docs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..capture.wire import MAX_SMS, SEGMENT_BYTES
 from ..errors import UsageError
 from ..marks.strategies import Strategy, strategy_of
 from .recording import SURVIVE, Clock, Fill, Placement, Recording, Survive
-from .sampling import Sampling
 from .selection.auto import Lines, Selection
+from .subset import Subset
 
 PERIOD = 1 << 10
 """Cycles between two samples by default."""
 LEAST_PERIOD, MOST_PERIOD = 1 << 5, 1 << 31
-"""What the hardware can do."""
+"""Limits of the hardware."""
 MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
 """Bytes: a ring of the largest size for each SM, a shared one, and room to move them."""
 
@@ -29,7 +29,7 @@ def _option(help: str, metavar: str = "", *, compiled: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user passed to profile() or enable(); None for options that were not given."""
+    """Arguments of profile() or enable(); None for options that were not given."""
 
     strategy: Strategy | str | None = _option(
         "which threads record: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4", "STRATEGY",
@@ -75,20 +75,20 @@ class Options:
         """The compile-time options given, over those of `base`.
 
         Args:
-            base: what holds for options that were not given.
+            base: values of options that were not given.
             kernels: patterns of kernel names, which limit auto= and mark=.
 
         Raises:
-            UsageError: an option has no such value.
+            UsageError: an option has an invalid value.
         """
         given = {one.name: getattr(self, one.name, None) for one in fields(Recording)}
         given["strategy"] = None if self.strategy is None else strategy_of(self.strategy)
         given["selection"] = Selection.of(self.auto, self.mark, kernels)
         return replace(base, **{name: value for name, value in given.items() if value is not None})
 
-    def sampling(self) -> Sampling:
+    def subset(self) -> Subset:
         """The blocks, warps and SMs that record. Raises UsageError."""
-        return Sampling.of(self.block, self.warp, self.sm)
+        return Subset.of(self.block, self.warp, self.sm)
 
     def sampling_period(self) -> int | None:
         """Cycles between two samples of stalls; None without. Raises UsageError."""
@@ -109,30 +109,30 @@ class Options:
 OPTIONS: tuple[Field[Any], ...] = fields(Options)
 """The table: each field has a name, a type and the metadata "help", "metavar" and "compiled"."""
 COMPILED: tuple[str, ...] = tuple(option.name for option in OPTIONS if option.metadata["compiled"])
-"""Names of the options that kernels are compiled for."""
+"""Names of the options for which kernels are compiled."""
 
 
 def fits(period: int) -> bool:
-    """Whether the hardware can take a sample every so many cycles."""
+    """True if the hardware can take a sample every `period` cycles."""
     return LEAST_PERIOD <= period <= MOST_PERIOD and not period & (period - 1)
 
 
 def checked_period(period: object) -> int:
-    """A number of cycles that the hardware can sample with. Raises UsageError."""
+    """Check the number of cycles between hardware samples. Raises UsageError."""
     if not isinstance(period, int) or isinstance(period, bool) or not fits(period):
         raise UsageError(f"period={period!r}: expected a power of two from {LEAST_PERIOD} to 2^31 cycles, such as 1024")
     return period
 
 
-def in_effect(recording: Recording, sampling: Sampling, **session: object) -> dict[str, Any]:
+def in_effect(recording: Recording, subset: Subset, **session: object) -> dict[str, Any]:
     """The values of all options in a session, ready for JSON; without those that are off.
 
     Args:
-        recording: what kernels are compiled for.
-        sampling: which blocks, warps and SMs record.
+        recording: the options for which kernels are compiled.
+        subset: the blocks, warps and SMs that record.
         session: the remaining options by name.
     """
-    values: dict[str, Any] = {**vars(sampling), **vars(recording), **session}
+    values: dict[str, Any] = {**vars(subset), **vars(recording), **session}
     values |= {"auto": recording.selection.kinds, "mark": recording.selection.lines}
     found = {option.name: _json(values[option.name]) for option in OPTIONS}
     return {name: value for name, value in found.items() if value not in (None, [])}

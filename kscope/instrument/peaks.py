@@ -1,4 +1,4 @@
-"""The peak rates of a GPU, as `kscope doctor --peaks FILE` measures it: the roof that rates are compared with."""
+"""The peak rates of a GPU, measured by `kscope doctor --peaks FILE`: the reference of rates."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Peaks:
     Attributes:
         gpu: its name.
         sms: its SMs.
-        bandwidth: bytes per ns (GB/s) that are read from memory.
+        bandwidth: bytes per ns (GB/s) read from memory.
         fma: floating-point operations per ns (GFLOP/s) of 32-bit multiply-adds.
-        matrix: the same of 16-bit matrix instructions with 32-bit sums; 0 if they were not measured.
+        matrix: the same for 16-bit matrix instructions with 32-bit sums; 0 if they were not measured.
     """
 
     gpu: str

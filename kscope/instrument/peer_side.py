@@ -39,13 +39,13 @@ class PeerSide(Protocol):
         Args:
             theirs: the other side's memory, as map() returned it.
             their_slot, slot: the words that this side and the other one write.
-            begins: whether this side begins.
+            begins: True if this side begins.
             rounds: signals there and back.
-            patience: cycles for which the kernel waits for the other side at most.
+            patience: most cycles for which the kernel waits for the other side.
         """
 
     def readings(self) -> npt.NDArray[np.int64]:
-        """Wait for the kernel; returns the readings of every round that was answered, (n, 2) ns: before and after it;
-        of the side that answers, its one reading twice.
+        """Wait for the kernel; returns the readings of every answered round, (n, 2) ns: before and after it; for the
+        side that answers, its one reading twice.
         """
         ...

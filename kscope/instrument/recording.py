@@ -1,4 +1,4 @@
-"""What a kernel is compiled for: the options that change its text, and so its cache key."""
+"""The options for which a kernel is compiled, which change its text and so its cache key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Placement = Literal["fence", "schedule"]
 Survive = Literal["shm", "keeper", "auto"]
 SURVIVE: tuple[Survive, ...] = get_args(Survive)
 AUTO_RECORDS = 256
-"""Records of a slab with records="auto" and marks in loops, before launches have shown how many they make."""
+"""Records of a slab with records="auto" and marks in loops, before any launch has shown its number of records."""
 EMITTING = (
     *("marks", "ptx", "lowering", "instrument/selection", "instrument/code_objects.py", "instrument/recording.py"),
     *(f"language/{name}.py" for name in ("device", "regions", "selected")),
@@ -40,19 +40,19 @@ class Recording:
     """Compile-time options of recording.
 
     Attributes:
-        strategy: which threads record a region that names no strategy.
+        strategy: threads that record a region without a strategy.
         records: capacity of a slab, rounded up to a power of two; "auto" is what the marks need if none is in a
-            loop, else 256 at first, and then what launches make.
+            loop, else 256 at first, and then the number that launches make.
         fill: "ring" keeps a slab's newest records, "stop" its oldest; both count all.
         clock: "cycles" (%clock64) or "globaltimer" (ns, in steps of 32 ns on an H200).
         placement: "fence" puts marks into the text that is assembled, which keeps instructions in their order;
             "schedule" records in the machine code, which stays the kernel's own.
         survive: where records outlive the program, see profile(); kernels then store the enters of regions that wait.
-        pending: how many finished records may wait in registers for the end of their basic block.
-        selection: what is marked in kernels without annotations.
+        pending: finished records that may wait in registers for the end of their basic block.
+        selection: code to mark in kernels without annotations.
 
     Raises:
-        UsageError: a field has no such value.
+        UsageError: a field has an invalid value.
     """
 
     strategy: Strategy = field(default_factory=Elected)
@@ -105,7 +105,7 @@ class Recording:
         """A cache key for compilers: equal tags promise equal emitted text.
 
         Args:
-            own: folders of a frontend whose code takes part in emitting it.
+            own: folders of a frontend whose code helps to emit it.
         """
         fields = {**asdict(self), "survive": self.survive is not None, "strategy": self.strategy.spec}
         fields |= {"layout": [MAJOR, MINOR], "emitter": _digest(self.placement, own)}
@@ -124,7 +124,7 @@ def emitting_files(placement: Placement) -> list[Path]:
 
 @lru_cache
 def _digest(placement: Placement, own: tuple[Path, ...]) -> str:
-    """A digest of the emitting code: a compiler's disk cache must not serve what an older version emitted."""
+    """A digest of the emitting code: a compiler's disk cache must not return the output of an older version."""
     digest = sha256()
     for path in (*emitting_files(placement), *(path for folder in own for path in _sources(folder))):
         digest.update(path.read_bytes())

@@ -1,8 +1,5 @@
-"""The registry of frontends and backends: kscope loads them by name, and only when they are needed.
-
-A *frontend* (one package per DSL) turns `with kscope.region(...)` into marks and lowers them. A *backend* owns the
-memory that kernels record into. Third parties add a DSL with an entry point in the group ``kscope.frontends``:
-name = "package:Frontend".
+"""The registry of frontends and backends, which are loaded by name when they are needed. Third parties add a DSL with
+an entry point in the group ``kscope.frontends``: name = "package:Frontend".
 """
 
 from __future__ import annotations
@@ -25,18 +22,19 @@ if TYPE_CHECKING:
 
 GROUP = "kscope.frontends"
 COMPILER = "triton"
-"""The frontend whose DSL passes a context (`_semantic`) to builtins. The others know by themselves when they trace."""
+"""The frontend whose DSL passes a context (`_semantic`) to builtins. The others detect when they trace."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a frontend is, and which import makes it active.
+    """Location of a frontend, and the import that makes it active.
 
     Attributes:
         dsl: module of the DSL; the frontend is active once it is in ``sys.modules``.
         target: "package:attribute" of the Frontend class.
         extra: the pip extra that installs the DSL; empty if there is none.
-        distribution: has the DSL's version, if its module has none; of a third party's, what announces the frontend.
+        distribution: has the DSL's version, if its module has none; for a third party's, the one that announces the
+            frontend.
     """
 
     dsl: str
@@ -81,7 +79,7 @@ def _announced(path: tuple[str, ...]) -> dict[str, Entry]:
 
 
 def installed(entry: Entry) -> bool:
-    """Whether the DSL is installed, without importing it."""
+    """True if the DSL is installed, without importing it."""
     try:
         return find_spec(entry.dsl) is not None
     except ModuleNotFoundError:  # its parent package is missing
@@ -107,7 +105,7 @@ def _made(target: str, failed: str, remedy: str) -> Any:
     package, _, attribute = target.partition(":")
     try:
         return getattr(import_module(package), attribute)()
-    except MissingError:  # its message already names what is missing
+    except MissingError:  # its message already names the missing package
         raise
     except ImportError as error:
         raise MissingError(f"{failed} ({error}): {remedy}") from error

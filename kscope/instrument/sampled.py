@@ -1,4 +1,4 @@
-"""Samples as a backend returns them: the code that they were taken in is not read yet."""
+"""Samples as a backend returns them, before their code is read."""
 
 from __future__ import annotations
 

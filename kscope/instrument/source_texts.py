@@ -1,4 +1,4 @@
-"""The texts of sources without a file that frontends have compiled, so that samples of stalls are shown beside them."""
+"""The texts of sources without a file that frontends have compiled, so that stall samples are shown beside them."""
 
 from __future__ import annotations
 

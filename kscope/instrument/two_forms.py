@@ -1,7 +1,5 @@
-"""A loaded kernel in two forms, the plain one and the one with marks, of which each launch runs one.
-
-The program has the handle of one form: it sets that one's attributes, and may size a grid by how many of its blocks run
-at once. The other form must then do the same.
+"""A loaded kernel in two forms, the plain one and the one with marks; each launch runs one. The program has the handle
+of one form, sets its attributes, and may size a grid by its occupancy; the other form must then behave the same.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ CLUSTER = 11, 12, 13
 """Attributes of a CUfunction that a program may set, by the driver's numbers; a cluster has width, height and depth."""
 SETTABLE = (MAX_DYNAMIC_SHARED, CARVEOUT, NON_PORTABLE_CLUSTER, CLUSTER_SCHEDULING, *CLUSTER)
 REGISTERS, STATIC_SHARED = 4, 1
-"""What a block of a kernel needs of an SM."""
+"""Resources that a block of a kernel needs of an SM."""
 _MOST_BLOCKS = 32
-"""How many blocks run at once on an SM of any GPU."""
+"""Limit of blocks that run at once on an SM of any GPU."""
 
 
 @dataclass
@@ -30,7 +28,7 @@ class Mirror:
     Attributes:
         get: returns an attribute of a function; raises for one that the driver does not know.
         set: sets the attribute of a function to a value.
-        of: the handle of the form that the program has.
+        of: the handle of the program's form.
         to: the handle of the other form.
     """
 
@@ -65,7 +63,7 @@ class Mirror:
 
 
 def is_larger(get: Callable[[int, Any], int], one: Any, than: Any) -> bool:
-    """Whether a form needs more registers or shared memory than another, so that fewer of its blocks may fit.
+    """True if a form needs more registers or shared memory than another, so that fewer of its blocks may fit.
 
     Args:
         get: returns an attribute of a function.
@@ -79,7 +77,7 @@ class Grid:
     """The grid of a launch.
 
     Attributes:
-        blocks: how many, along each axis.
+        blocks: their number, along each axis.
         sms: the SMs of its device.
         cooperative: it is launched cooperatively.
     """
@@ -89,7 +87,7 @@ class Grid:
     cooperative: bool = False
 
     def is_sized_by(self, other: Callable[[], int], instead_of: Callable[[], int]) -> bool:
-        """Whether its blocks may wait for one another, which end only if they run all at once: they do in one form
+        """True if its blocks may wait for one another, which end only if they run all at once: they do in one form
         of the kernel, and do not in the other.
 
         Such a grid is cooperative, or has the same number of blocks for each SM.
@@ -104,7 +102,7 @@ class Grid:
 
 
 def refused(kernel: str) -> Problem:
-    """A kernel whose launches run plain in a session, because the other form could never end."""
+    """The problem of a kernel whose launches run plain in a session, because the other form could never end."""
     text = (
         f"kernel {kernel}: a launch is not recorded: the GPU can run all its blocks at once only without regions, so a "
         "cooperative launch would fail, and a barrier of the grid would never end; launch fewer blocks, or mark fewer "

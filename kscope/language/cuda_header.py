@@ -27,7 +27,7 @@ def cuda_include() -> str:
 
 
 def source_uses_header(source: str, folders: Iterable[str]) -> bool:
-    """Whether CUDA C++ source, or a user's header that it includes, names kscope's header or a macro of it.
+    """True if CUDA C++ source, or a user's header that it includes, names kscope's header or a macro of it.
 
     Args:
         source: its text.

@@ -1,7 +1,5 @@
-"""Mistakes in a kernel's marks that its syntax tree shows, before anything is traced or run.
-
-The KSCOPE_REGION of CUDA C++ is a statement by itself. A Python kernel with the same statement has no region: a region
-that is created and never entered records nothing. Other mistakes would be reported without the place and the remedy.
+"""Mistakes in a kernel's marks that its syntax tree shows, before anything is traced or run: a region that is created
+and never entered would record nothing, and other mistakes would be reported without place and remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ def refuse_mistakes(
     Args:
         kernel: a Python function or the DSL's object around one.
         inner: returns the Python function in a DSL's object; anything else for objects not to be followed.
-        with_calls_only: whether the language's `with` takes nothing but calls.
+        with_calls_only: True if the language's `with` takes only calls.
 
     Raises:
         UsageError: a region or scope is a statement by itself, or is assigned to a variable and never entered; a
@@ -44,7 +42,7 @@ def refuse_mistakes(
 
 
 class _Reader:
-    """One function: which of its expressions are scopes."""
+    """Reads one function to find which of its expressions are scopes."""
 
     def __init__(self, function: FunctionType, source: ast.FunctionDef, with_calls_only: bool) -> None:
         self._source, self._with_calls_only = source, with_calls_only
@@ -127,14 +125,14 @@ class _Reader:
                 yield node, targets[0]
 
     def _is_used(self, name: str) -> bool:
-        """Whether a variable is read for more than statements that drop it."""
+        """True if a variable is read for more than statements that drop it."""
         dropped = {id(one.value) for one in ast.walk(self._source) if isinstance(one, ast.Expr)}
         dropped |= {id(one.func) for one in ast.walk(self._source) if isinstance(one, ast.Call) and id(one) in dropped}
         reads = (one for one in ast.walk(self._source) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
         return any(one.id == name and id(one) not in dropped for one in reads)
 
     def _creates(self, expression: ast.expr | None) -> bool:
-        """Whether an expression is `kscope.region(...)`, or a scope that is called."""
+        """True if an expression is `kscope.region(...)`, or a scope that is called."""
         if not isinstance(expression, ast.Call):
             return False
         if isinstance(expression.func, ast.Name) and expression.func.id in self._kept:

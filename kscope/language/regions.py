@@ -1,6 +1,5 @@
-"""Region, scope, instant and counter: marks inside a kernel.
-
-They emit marks through the frontend that is tracing; outside of kernels they do nothing.
+"""Region, scope, instant and counter: marks inside a kernel. They emit marks through the frontend that is tracing;
+outside kernels they do nothing.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
 
     @property
     def hash_attrs(self) -> list[Any]:
-        """What Triton hashes of a scope that is declared outside the kernel."""
+        """Fields that Triton hashes for a scope that is declared outside the kernel."""
         predicate = () if self._when is None else (self._when,)
         predicate = (*predicate, "open") if self._open else predicate
         return registry.frontend(registry.COMPILER).cache_key(self.name, self._spec, self._value, *predicate)
@@ -200,8 +199,8 @@ def counter(
 
 
 def role(name: Any, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
-    """Name what the calling warp does, such as ``producer``. Tables, the report and timelines group and label warps by
-    it, instead of by the regions that they record.
+    """Name the role of the calling warp, such as ``producer``. Tables, the report and timelines group and label warps
+    by it, instead of by the regions that they record.
 
     It stores one record, which is not part of the trace. Call it once, anywhere in the warp's code; where a ring
     overwrites the first records, at its end. Warps of the same number in other blocks of the kernel have the same role,

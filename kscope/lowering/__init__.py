@@ -1,1 +1,1 @@
-"""Lowering: marks in a module's PTX become records. register_budget.py and plan.py have its entry points."""
+"""Lowering: turns marks in a module's PTX into records. register_budget.py and plan.py have its entry points."""

@@ -8,7 +8,7 @@ from ..ptx import cfg
 
 
 def sites(function: cfg.Function, graph: Sequence[cfg.Block], stores: Set[int]) -> frozenset[int]:
-    """Of each loop, the statement before which the last of its blocks with records ends.
+    """For each loop, the statement at the end of its last block with records.
 
     A loop whose records are all in inner loops has none. An anchor takes fifteen instructions of machine code, so each
     unrolled copy of a region cannot have one.

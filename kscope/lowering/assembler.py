@@ -1,4 +1,4 @@
-"""ptxas: every one on this machine, and which to use."""
+"""Finds every ptxas on this machine, and chooses one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from ..util.cuda_home import cuda_folders
 
 LAST = threading.local()
-"""complaint: of the assembler about the text that this thread has assembled last; empty if there is none."""
+"""complaint: the assembler's error for this thread's last text; empty if there is none."""
 _ERROR = re.compile(r"(?:\S+, )?(line \d+; )?(?:error|fatal)\s*:\s*(.+)")
 Release = tuple[int, int]
 """A CUDA release, such as (13, 0)."""
@@ -83,6 +83,6 @@ def identity(path: str | None) -> str:
 
 
 def describe() -> str:
-    """Which ptxas is used, and which others there are, in words; empty without one."""
+    """A description of the ptxas in use, and of the others; empty without one."""
     named = [f"{path} ({'.'.join(map(str, release(path) or ('unknown release',)))})" for path in installed()]
     return f"{named[0]}{f', newest of {len(named)}' if named[1:] else ''}" if named else ""

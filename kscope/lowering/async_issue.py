@@ -1,10 +1,5 @@
-"""Regions that end at the issue of asynchronous work: they begin a copy or a matrix product and do not wait for it.
-
-Such a region shows a few cycles, however long the work takes.
-
-Only the code of one thread is followed, from each enter to its exits. An instruction is waited for if a matching wait
-can come after it, before the region ends: a loop that waits for the copies of its previous iterations counts. A call
-may wait for anything.
+"""Regions that begin a copy or a matrix product and do not wait for it: they show a few cycles, however long the work
+takes.
 """
 
 from __future__ import annotations
@@ -51,7 +46,7 @@ _WAITS = tuple(
 _KNOWN = re.compile(GUARD + r"(?:cp|multimem|st|red|mbarrier|wgmma|tcgen05)\.")
 """Beginning of every instruction above."""
 _ASYNC = re.compile(r"async|tcgen05")
-"""In the text of every asynchronous instruction."""
+"""Substring of every asynchronous instruction."""
 _ANYTHING = "anything"
 """The kind of wait that a call may contain."""
 
@@ -66,6 +61,10 @@ class _Issue:
 
 def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int]) -> dict[str, str]:
     """The regions of a kernel that issue asynchronous work and wait for none of it, with the first such instruction.
+
+    Follows the code of one thread from each enter to its exits. An instruction is waited for if a matching wait can
+    come after it, before the region ends: a loop that waits for the copies of its previous iterations counts. A call
+    may wait for anything.
 
     Args:
         function: the kernel.
@@ -100,7 +99,7 @@ class Code(Generic[Event]):
         function: the kernel.
         graph: its basic blocks.
         depths: of each enter and exit, see pairing.Pairing.
-        events: statement index -> what it is.
+        events: statement index -> event.
     """
 
     function: Function
@@ -110,7 +109,7 @@ class Code(Generic[Event]):
 
     @cached_property
     def _stops(self) -> list[list[int]]:
-        """Of each block, the statements that matter: marks, returns, issues and waits."""
+        """For each block, the relevant statements: marks, returns, issues and waits."""
         statements = self.function.statements
         return [
             [
@@ -147,7 +146,7 @@ class Code(Generic[Event]):
         return list(found)
 
     def _ends(self, i: int, enter: int) -> bool:
-        """Whether the region of a statement `enter` ends at a mark, or begins again."""
+        """True if the region of a statement `enter` ends at a mark, or begins again."""
         mark, opened = self.function.statements[i].mark, self.function.statements[enter].mark
         same = mark is not None and opened is not None and mark.name == opened.name
         return same and self.depths.get(i) == self.depths[enter]
@@ -158,7 +157,7 @@ class _Asynchronous(Code["_Issue | str"]):
     """A kernel with its asynchronous instructions and waits."""
 
     def is_waited_for(self, at: int, issue: _Issue, enter: int) -> bool:
-        """Whether a wait for an issue can come after it in the region."""
+        """True if a wait for an issue can come after it in the region."""
         waits = {*issue.waits, _ANYTHING}
         return any(self.events[i] in waits for i in self.until_exit(at, enter) or ())
 
@@ -177,7 +176,7 @@ def _events(function: Function) -> dict[int, _Issue | str]:
 
 
 def _event(text: str, start: int, end: int) -> _Issue | str | None:
-    """The event that a statement is."""
+    """The event of a statement."""
     if not _KNOWN.match(text, start, end):
         return None
     for pattern, kind in _WAITS:

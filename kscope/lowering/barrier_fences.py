@@ -1,10 +1,4 @@
-"""Which clock reads follow a barrier: those get a fence before them.
-
-From sm_90 on a clock can be read in the shadow of a barrier: BAR.SYNC takes six cycles to stop the warp, and a read,
-which depends on nothing, is issued in the next cycle. It then shows when the warp arrived, not when it continued: a
-region around a barrier seems empty, and what follows begins too early (on an H200 warps seemed 2,066 cycles apart after
-a barrier where one had worked for 2,000). ptx.barrier_fence() is the fence.
-"""
+"""Finds clock reads that follow a barrier, which get a fence before them."""
 
 from __future__ import annotations
 
@@ -21,6 +15,8 @@ _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")
 
 def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: Collection[str] = ()) -> frozenset[int]:
     """Statement indices of marks and returns that may directly follow a barrier on some path.
+
+    docs/design/performance.md has the effect of a read without a fence.
 
     Directly means with nothing between them that the assembler keeps after barriers and before clock reads; it may move
     loads.
@@ -55,5 +51,5 @@ def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: 
 
 
 def _holds(statement: cfg.Statement, text: str) -> bool:
-    """Whether the assembler keeps a statement in place among barriers and clock reads: an access that is not a load."""
+    """True if the assembler keeps a statement in place among barriers and clock reads: an access that is not a load."""
     return statement.sort == "access" and not _LOAD.match(text, statement.start, statement.end)

@@ -1,4 +1,4 @@
-"""Names whose marks can never record, because every predicate is a constant 0: no instruction is needed."""
+"""Finds names whose marks can never record, because every predicate is a constant 0."""
 
 from __future__ import annotations
 

@@ -1,15 +1,11 @@
-"""Where loops store records while the tensor cores work, also those of the iteration before.
+"""Where loops store records while the tensor cores work, including those of the previous iteration.
 
-    wait for a stage                              region: pending
-    wgmma.mma_async ...
-    <- shadow: records of the iteration before are stored, and those that are pending
-    wgmma.commit_group, wgmma.wait_group 0        region
-    arrive at a barrier                           instant
-    jump                                          <- end: records that are pending stay in registers
-
-Stores between a wait for products and the next products make the kernel slower; in the shadow of products they are
-free. The order of records stays that of their ends: before anything else is stored in the loop, and after it, records
-of the iteration before are stored.
+wait for a stage                              region: pending
+wgmma.mma_async ...
+<- shadow: records of the previous iteration are stored, and those that are pending
+wgmma.commit_group, wgmma.wait_group 0        region
+arrive at a barrier                           instant
+jump                                          <- end: records that are pending stay in registers
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ class Deferral:
     Attributes:
         ends: jumps before which records stay in registers; the number of each.
         shadows: marks before which records are stored; the ends of their loops.
-        within: statements of these loops at which records of earlier iterations may be left; the ends of the loops.
+        within: statements of these loops at which records of earlier iterations may wait; the ends of the loops.
         exits: the first statements after the loops; the ends of the loops.
         later: statements whose records stay in registers at an end, however many are pending.
         through: statements within loops that only wait for a barrier: records may be pending across them.
@@ -47,6 +43,10 @@ class Deferral:
 
 def deferral(function: cfg.Function, graph: Sequence[cfg.Block]) -> Deferral:
     """Where records of a kernel with auto="pipeline" are stored.
+
+    Stores between a wait for products and the next products make the kernel slower; in the shadow of products they are
+    free. The order of records stays that of their ends: before anything else is stored in the loop, and after it,
+    records of the previous iteration are stored.
 
     Args:
         function: the kernel.

@@ -1,4 +1,4 @@
-"""The text that each statement of a marked kernel needs, in order; finished records wait here to be stored."""
+"""Emits the text of each statement of a marked kernel, in order; finished records wait here to be stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .deferred_stores import Deferral, Numbers
 from .pipeline_marks import gets_buffer, is_number, is_of_lane_0, is_wait, waits
 
 Key = tuple[str, str, int]
-"""Of a slot: name, sort of mark, depth of recursion."""
+"""Key of a slot: name, sort of mark, depth of recursion."""
 _TRIED = "attempt"
 """Sort of a slot of instructions that may fail to wait."""
 
@@ -41,7 +41,7 @@ class Record:
 
     @property
     def may_stay(self) -> bool:
-        """Whether it may be stored later, by the same lanes, without a branch."""
+        """True if it may be stored later, by the same lanes, without a branch."""
         return not self.elected and self.loop is None and not self.slot.wide
 
 
@@ -68,12 +68,12 @@ class Emitter:
             slots: registers by key.
             depths: depth of recursion of each mark, or its number, by statement index.
             recording: the options.
-            kernel: what the text depends on.
+            kernel: parameters of the text.
             after_barrier: indices of statements whose clock reads follow a barrier.
             loops: loops whose records have their own registers; all their regions are recorded.
             opens: names of regions whose enters are stored at once, and their ends likewise.
             shared: indices of enters that use the clock read of the region that ends right before.
-            sites: indices of statements that anchors come before.
+            sites: indices of statements that anchors precede.
             deferral: where loops store records later.
             deferred: which records these are, by the number of an end, as an emitter without this argument found them.
         """
@@ -116,7 +116,7 @@ class Emitter:
             text += ptx.operations.begin(self.kernel, slot, mark.operand or "0")
             if not self.recording.survive:
                 return text
-            # what ended before stays in registers: lanes that have no buffer yet would lose it
+            # finished records stay in registers: lanes that have no slab yet would lose them
             stores = self.kernel.lane_0 if is_of_lane_0(mark) else owner
             return self._claim() + text + ptx.open_word(self.kernel, slot, mark.operand, stores)
         if mark.act == "enter" and waits(mark):
@@ -130,7 +130,7 @@ class Emitter:
             entered = ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended, mark.type)
             if mark.name not in self.opens:
                 return text + entered
-            claimed = self._flush() + self._claim()  # what ended before is known where this warp stays here
+            claimed = self._flush() + self._claim()  # finished records are known where this warp stays here
             claimed_late = ptx.late(self.kernel, [f"ks_w{slot.index}"]) if elect else ""
             return f"{claimed}{text}{entered}{claimed_late}{ptx.open_word(self.kernel, slot, mark.operand, owner)}"
         kind = slot.kind
@@ -201,7 +201,7 @@ class Emitter:
         return ptx.deferred.keep(number)
 
     def _shadow(self, ends: Numbers) -> str:
-        """Store what stayed in registers, and what is pending, while the tensor cores work."""
+        """Store the records that stayed in registers, and the pending ones, while the tensor cores work."""
         pending = self.pending if all(record.may_stay for record in self.pending) else []
         stores = self.kept(ends, shadow=True) + "".join(self._store(record, shadow=True) for record in pending)
         self.pending = [] if pending else self.pending
@@ -245,8 +245,8 @@ class Emitter:
         return text + "".join(map(self._store, out))
 
     def _anchor(self, i: int) -> tuple[str, str]:
-        """At the end of a basic block that has a site: an anchor if its last record is the first after an edge. What
-        comes before the stores, and after them.
+        """At the end of a basic block that has a site: an anchor if its last record is the first after an edge. Returns
+        the texts before and after the stores.
         """
         last = self.pending[-1] if self.pending else self.stored
         if last is None or last.loop is not None or i not in self.sites or not self.kernel.anchored:

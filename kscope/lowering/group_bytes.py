@@ -1,4 +1,4 @@
-"""How many bytes each thread copies by cp.async for a group: from one commit to the next, on every path."""
+"""Bytes that each thread copies by cp.async for a group: from one commit to the next, on every path."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _UNKNOWN = -1
 
 
 def group_bytes(function: cfg.Function, graph: Sequence[cfg.Block]) -> dict[int, int]:
-    """Commits, by the index of their statement, whose groups copy the same number of bytes on every path, and that
-    number. What is copied under a predicate is not known.
+    """Map the statement index of commits whose groups copy the same number of bytes on every path to that number.
+    Predicated copies have an unknown size.
     """
     found: dict[int, int] = {}
 

@@ -1,10 +1,5 @@
-"""Arithmetic that a mark would delay, moved to where the compiler would have put it.
-
-A loop's counter costs nothing if the assembler puts it among arithmetic that waits for its own results; after a clock
-read at the loop's end it cannot (9 cycles of a region around 64 FMAs). A pipelined loop waits for its tensor cores,
-meets at a barrier and requests the next tiles. The assembler computes their addresses during the wait; a clock read
-after the wait prevents that, and the arithmetic ends up between the wait and the barrier, on the loop's critical path
-(4 % of a matmul, 6 % of a persistent one: docs/design/performance.md).
+"""Moves arithmetic that a mark would delay to where the compiler would have put it. docs/design/performance.md has the
+effect.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ _REGISTER = re.compile(r"%(?!clock64|pm\d)[a-z]+\d+")
 _WRITTEN = re.compile(r"(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,\[]+),")
 
 COUNTING = 8
-"""The most statements that count a loop's iterations, stages and addresses: what does not fit into a region makes it
+"""The most statements that count a loop's iterations, stages and addresses: those that do not fit into a region make it
 seem longer.
 """
 
@@ -52,12 +47,13 @@ def moves(
 ) -> Iterator[tuple[int, int, str]]:
     """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions that it follows.
 
+
     In a loop: the statements between the end of a region that ends in arithmetic and the jump, if they are a few
     statements of arithmetic, the block waits for nothing, and none of them depends on what the loop loads or computes
-    otherwise; for one of `loops` with a short region, they move above its begin. Above waits: what asynchronous copies
-    of the same basic block need, from between a wait and the first memory access after it (mostly a barrier), if a mark
-    is there and nothing but marks and such arithmetic. No moved statement reads a register that the wait is for, and no
-    other statement can notice the move.
+    otherwise; for one of `loops` with a short region, they move above its begin. Above waits: operands of asynchronous
+    copies of the same basic block, from between a wait and the first memory access after it (mostly a barrier), if a
+    mark is there and nothing but marks and such arithmetic. No moved statement reads a register that the wait is for,
+    and no other statement can notice the move.
     """
     text = function.text
     in_flight = frozenset(

@@ -35,7 +35,7 @@ class Registers:
 
     @cached_property
     def _writes(self) -> Counter[str]:
-        """How many statements write each register."""
+        """Number of statements that write each register."""
         writes = Counter[str]()
         for one in self.function.statements:
             if one.sort in ("other", "access", "wait", "call"):
@@ -45,8 +45,8 @@ class Registers:
 
     @cached_property
     def _threads(self) -> dict[str, int]:
-        """Registers with bits of the thread's number in its block, and the mask of these bits; the low ones are of the
-        lane.
+        """Registers with bits of the thread's number in its block, and the mask of these bits; the low ones are the
+        lane's.
         """
         masks: dict[str, int] = {}
         for text in self._unconditional:
@@ -65,7 +65,7 @@ class Registers:
         ]
 
     def _compared(self, text: str) -> tuple[str, frozenset[str]] | None:
-        """A predicate that compares the thread's number, and what holds where it does."""
+        """A predicate that compares the thread's number, and the conditions that it implies."""
         below = _BELOW.match(text)
         if below is None or below[3] not in self._threads or self._writes[below[2]] != 1:
             return None
@@ -77,8 +77,8 @@ class Registers:
 
     @cached_property
     def _predicates(self) -> dict[str, frozenset[str]]:
-        """Predicates that one statement writes as a conjunction, an election or a comparison -> what they are made
-        of.
+        """Predicates that one statement writes as a conjunction, an election or a comparison -> the parts of their
+        conditions.
         """
         made: dict[str, frozenset[str]] = {}
         for text in self._unconditional:
@@ -91,11 +91,11 @@ class Registers:
         return made
 
     def condition(self, when: str | None) -> frozenset[str] | None:
-        """What a predicate is made of: equal sets hold for equally many lanes; None for no predicate."""
+        """The parts of a predicate's condition: equal sets hold for equally many lanes; None for no predicate."""
         return None if when is None else self._parts(when) - {_LANE_0}
 
     def is_lane_0(self, when: str | None) -> bool:
-        """Whether a predicate holds for lane 0 of a warp at most."""
+        """True if a predicate holds for lane 0 of a warp at most."""
         return when is not None and _LANE_0 in self._parts(when)
 
     def _parts(self, when: str) -> frozenset[str]:
@@ -105,7 +105,7 @@ class Registers:
         return frozenset(found)
 
     def is_fixed(self, operand: str) -> bool:
-        """Whether the registers of an operand have one value in the whole kernel, or at least in a basic block."""
+        """True if the registers of an operand have one value in the whole kernel, or at least in a basic block."""
         return all(self._writes[register] <= 1 for register in _REGISTER.findall(operand))
 
     @cached_property
@@ -119,7 +119,7 @@ class Registers:
         return {register: number for register, number in numbers.items() if self._writes[register] == 1}
 
     def number(self, operand: str) -> int | None:
-        """The number that an operand is, if the code shows it."""
+        """The value of an operand, if the code shows it."""
         if re.fullmatch(r"0[xX][\da-fA-F]+|\d+", operand):
             return int(operand, 0)
         return self.constants.get(operand)

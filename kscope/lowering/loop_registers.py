@@ -1,11 +1,4 @@
-"""Loops of one basic block around one region, in which a store would delay every iteration.
-
-A store keeps its registers until it has read them, some 24 cycles on an H200. If the loop's next begin reads the clock
-into one of them, it waits (12 cycles of a region around 64 FMAs, 7 of an empty one); if the address of the next load is
-computed in one of them, the load waits. In such a loop a record therefore has its own registers, into which its words
-are copied as late as possible; if the loop also loads, only if the kernel has spare registers (register_budget.py). In
-loops with waits and barriers the store is hidden, and four registers more cost such kernels 1 to 4 %.
-"""
+"""Finds loops of one basic block around one region, in which a store would delay every iteration."""
 
 from __future__ import annotations
 
@@ -25,10 +18,10 @@ _MEMORY = re.compile(
 _PLAIN = re.compile(
     r"(?:@!?\s*[%\w$]+\s+)?(?:ldu?|st|atom|red|tex|tld4|suld|sust|prefetch)\b(?!\.(?:async|bulk|tensormap)\b)"
 )
-"""Accesses by single threads, unlike barriers and asynchronous copies."""
+"""Further instructions that wait for memory or for other units, which cfg.py does not distinguish."""
 LONG = 24
-"""Statements: about as long as a store takes to read its registers. If the assembler makes fewer instructions of them,
-the end of a region is read late by the missing cycles.
+"""Statements that take about as long as a store takes to read its registers. If the assembler makes fewer instructions
+of them, the end of a region is read late by the missing cycles.
 """
 
 
@@ -55,15 +48,20 @@ class Loop:
 
     @property
     def long(self) -> bool:
-        """Whether the previous store has read its registers by the region's end. Then the clock may be read into one of
+        """True if the previous store has read its registers by the region's end. Then the clock may be read into one of
         them, and the count hides in the region's arithmetic without making it seem longer.
         """
         return self.leave - self.enter > LONG
 
 
 def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
-    """The loops of one basic block with one region, whose marks have no predicates, and no barrier, copy, wait or
-    call.
+    """The loops of one basic block with one region, whose marks have no predicates, and no barrier, copy, wait or call.
+
+    A store keeps its registers until it has read them, some 24 cycles on an H200. If the loop's next begin reads the
+    clock into one of them, or the address of the next load is computed in one, that waits (12 cycles of a region around
+    64 FMAs, 7 of an empty one). In such a loop a record has separate registers, into which its words are copied as late
+    as possible; if the loop also loads, only if the kernel has spare registers (register_budget.py). In loops with
+    waits and barriers the store is hidden, and four more registers cost such kernels 1 to 4 %.
     """
     found: list[Loop] = []
     for n, block in enumerate(graph):
@@ -89,7 +87,7 @@ def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
 
 
 def _is_nested(n: int, graph: Sequence[cfg.Block]) -> bool:
-    """Whether block n, a loop, is in another loop: a way leads from it through other blocks back to it."""
+    """True if block n, a loop, is in another loop: a way leads from it through other blocks back to it."""
     return n in reached((one for one in graph[n].successors if one != n), lambda one: graph[one].successors)
 
 

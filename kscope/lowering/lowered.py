@@ -1,4 +1,4 @@
-"""The inputs of a lowering besides the text, and its result: plain data."""
+"""Inputs of a lowering besides the text, and its result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from .. import ptx
 from ..capture.model import ModuleMeta, Problem, RoleMeta
 
 AssembleCode = Callable[[str, bool], "bytes | None"]
-"""From a text to a cubin, None if it does not assemble; the second argument: whether it needs a line table."""
+"""Assembles a text to a cubin; returns None if it does not assemble. The second argument is True if it needs a line
+table.
+"""
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,12 @@ class Lowered:
     Attributes:
         text: PTX.
         meta: its metadata.
-        problems: what a reader of its captures must know.
+        problems: problems for the readers of its captures.
         has_spare_registers: it has loops with memory accesses whose records could have separate registers, see
             lower(spare=).
         marked: the text with the marks that were lowered, and with the module's symbols.
-        kernels: what the text of each kernel depends on, by its symbol, in the order of the metadata.
-        cubin: machine code that records, to load instead of what an assembler makes of the text; None if there is none.
+        kernels: parameters of each kernel's text, by symbol, in the order of the metadata.
+        cubin: machine code that records, to load instead of the assembled text; None if there is none.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""A lowered module's metadata, replaced in text and cubin: texts that differ only in it are assembled once."""
+"""Replaces a lowered module's metadata in text and cubin, so that texts which differ only in it are assembled once."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def in_binary(binary: bytes, before: str, after: str) -> bytes:
     """A binary with other metadata.
 
     Args:
-        binary: what was assembled from `before`.
+        binary: assembled from `before`.
         before: a text.
         after: the text with other metadata, see with_meta().
 
     Raises:
-        UnsupportedError: the new metadata is longer than its symbol, or the binary has it not just once.
+        UnsupportedError: the new metadata is longer than its symbol, or the binary does not contain it exactly
+            once.
     """
     old, new = _data(before), _data(after)
     if old == new:

@@ -20,7 +20,7 @@ ANY = "any"
 
 
 def unified(function: cfg.Function) -> cfg.Function:
-    """The function, with constants of 64 bits where another value of the name has so many."""
+    """The function, with constants of 64 bits where another value of the name has 64 bits."""
     wide: dict[str, ValueType] = {
         mark.name: mark.type for mark in function.marks if mark.type is not None and is_wide(mark.type)
     }

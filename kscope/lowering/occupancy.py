@@ -20,7 +20,7 @@ _GROWTH, _FULL = 64, 240
 
 @dataclass(frozen=True)
 class Limits:
-    """What limits the blocks of a kernel, besides registers.
+    """Limits on the blocks of a kernel, besides registers.
 
     Attributes:
         arch: compute capability, such as 90; an unknown one counts as the largest.

@@ -1,19 +1,4 @@
-"""Pairing is checked, not assumed: which regions are open where, over every path of a kernel.
-
-Records exist only at an exit, so a mark that a compiler deleted, a region left open, or a name entered again while it
-is open would give no record or a wrong start. A forward pass finds each such fault before any instruction is emitted.
-
-Compilers guard pieces of a loop's body by one condition each (Triton's pipeliner does, on Blackwell):
-
-    @!%p8 bra L1;  enter load;  L1:  ...  @!%p8 bra L2;  exit load;  L2:
-
-At L1 "load" is open where %p8 is true and closed where it is false. That is no fault as long as %p8 distinguishes the
-two, so the pass keeps the conditions of each set of open names, and follows them through `or.pred` and the like, and
-through constants.
-
-A thread that leaves by `exit` inside a region (asm("exit;") in C++; kernels end with `ret`) makes no record. The
-compiler does not know that instruction and places the region's own exit after it, so the check continues there.
-"""
+"""Checks the pairing of enters and exits: which regions are open where, over every path of a kernel."""
 
 from __future__ import annotations
 
@@ -29,7 +14,7 @@ Open = tuple[tuple[str, int], ...]
 Conditions = frozenset[tuple[str, bool]]
 """Predicate registers and their values."""
 States = dict[Open, Conditions]
-"""What may be open at one place, and which conditions hold then."""
+"""Names that may be open at one place, and the conditions that hold then."""
 
 MAX_STATES = 64
 """At one place: enough for six open regions with a condition each."""
@@ -47,7 +32,7 @@ _CONSTANTS = {"0": False, "1": True, "-1": True}
 
 @dataclass(frozen=True)
 class Fault:
-    """How a region does not pair. source: (file number, line), (0, 0) if unknown."""
+    """A region that does not pair. source: (file number, line), (0, 0) if unknown."""
 
     name: str
     text: str
@@ -59,8 +44,8 @@ class Pairing:
     """The result of check().
 
     Attributes:
-        depths: by statement index of each enter and exit, how many regions of its name are open around it.
-        faults: the first fault of each name that has one.
+        depths: number of open regions of the same name around each enter and exit, by statement index.
+        faults: the first fault of each name with a fault.
     """
 
     depths: dict[int, int]
@@ -69,6 +54,20 @@ class Pairing:
 
 def check(function: Function, graph: Sequence[Block]) -> Pairing:
     """Follow every path.
+
+    Records exist only at an exit, so a mark that a compiler deleted, a region left open, or a name entered again while
+    it is open would give no record or a wrong start.
+
+    Compilers guard pieces of a loop's body by one condition each (Triton's pipeliner does, on Blackwell):
+
+        @!%p8 bra L1;  enter load;  L1:  ...  @!%p8 bra L2;  exit load;  L2:
+
+    At L1 "load" is open where %p8 is true and closed where it is false. That is no fault while %p8 distinguishes the
+    two, so the conditions of each set of open names are kept, and followed through `or.pred` and the like, and through
+    constants.
+
+    A thread that leaves by `exit` inside a region (asm("exit;") in C++; kernels end with `ret`) makes no record. The
+    compiler does not know that instruction and places the region's exit after it, so the check continues there.
 
     Faults are: open on one path only, open where the kernel returns, exit without enter, an explicit enter while open
     (a `with` may nest in its own name, as in recursion), and more conditions than can be followed.
@@ -226,7 +225,7 @@ class _Pass:
 
 
 def _goes_on(statement: Statement) -> bool:
-    """Whether the statement leaves the kernel without the compiler's knowledge."""
+    """True if the statement leaves the kernel without the compiler's knowledge."""
     return statement.sort == "leave" and statement.name == "exit"
 
 

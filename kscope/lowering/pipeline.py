@@ -1,14 +1,9 @@
-"""auto="pipeline": marks at the operations on barriers that a module's PTX contains.
+"""auto="pipeline": puts marks at the operations on barriers in a module's PTX.
 
-In the PTX, a wait names its barrier and parity, an arrival its count or bytes, a bulk copy the barrier at which it
-completes: nothing needs to be known of the language. A mark precedes each operation, with its operands:
+A mark precedes each operation, with its operands:
 
     //kscope instant pipeline~20expect~20bytes~3D32768~20a.py:46 u32 elected-any pipeline %r22 if %p6
     @%p6 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r22], 32768;
-
-Waits that fail are tried again. Where the loop around a wait does nothing else, it is a region (wait_loops.py).
-Elsewhere two marks are around the instruction, and registers keep since when the lane waits for which barrier and
-parity: a wait begins at the first try, and is recorded where one succeeds.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ class Marked:
     Attributes:
         text: the text; the same object if it has no such operation.
         places: file:line of each name, where it is known.
-        problems: what is not recorded.
+        problems: operations that are not recorded.
     """
 
     text: str
@@ -52,12 +47,17 @@ class Marked:
 
 
 def concerns(text: str, recording: Recording) -> bool:
-    """Whether a module's PTX may have something to record: marks, or operations that are selected."""
+    """True if a module's PTX may have something to record: marks, or operations that are selected."""
     return PREFIX in text or (operations.PIPELINE in recording.selection.kinds and _KNOWN.search(text) is not None)
 
 
 def marked(text: str, names: Mapping[str, str], selection: Selection) -> Marked:
     """Mark the operations of a module's kernels.
+
+    In the PTX, a wait names its barrier and parity, an arrival its count or bytes, a bulk copy the barrier at which it
+    completes, so the language does not matter. Waits that fail are tried again. Where the loop around a wait does
+    nothing else, it is a region (wait_loops.py). Elsewhere two marks are around the instruction, and registers keep the
+    barrier, the parity and the start of the wait: it begins at the first try, and is recorded where one succeeds.
 
     Args:
         text: PTX.
@@ -121,7 +121,7 @@ class _Placed:
 
 @dataclass
 class _Function:
-    """One kernel. unknown: what is not recorded, and how often."""
+    """One kernel. unknown: operations that are not recorded, with their counts."""
 
     function: cfg.Function
     files: dict[int, str]
@@ -167,8 +167,8 @@ class _Function:
             yield one.place, one.place, f"{'' if one.before else chr(10) + chr(9)}{one.mark.comment()}\n\t"
 
     def _merged(self, found: list[_Placed]) -> list[_Placed]:
-        """Copies that follow an operation on the same barrier, in the same lanes, are part of its record; and a commit
-        is part of the record of the wait that follows: it then begins before the commit.
+        """Merge copies that follow an operation on the same barrier, in the same lanes, into its record; and a commit
+        into the record of the wait that follows, which then begins before the commit.
         """
         kept: list[_Placed] = []
         drained = set[int]()

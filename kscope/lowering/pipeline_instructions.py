@@ -30,8 +30,8 @@ _GROUPS = {
 
 @dataclass
 class Instruction:
-    """One instruction. missed: takes what is not recorded. places: file:line of each name. bytes: of each thread in the
-    group that it commits; None if unknown.
+    """One instruction. missed: reports operations that are not recorded. places: file:line of each name. bytes: of each
+    thread in the group that it commits; None if unknown.
     """
 
     registers: Registers
@@ -136,7 +136,7 @@ class Instruction:
             yield self._bytes(size, when)
 
     def _several(self, code: str) -> dict[str, int]:
-        """What is in the name of an instruction that several blocks see; notes what is not known of it."""
+        """Name fields of an instruction visible to several blocks; reports its unknown part."""
         if "multicast::cluster" not in code:
             return {}
         self.missed(

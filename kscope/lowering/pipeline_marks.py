@@ -1,4 +1,4 @@
-"""Which lanes record the marks of auto="pipeline", and what their operands are."""
+"""The lanes that record the marks of auto="pipeline", and the marks' operands."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..ptx.operations import FIRST, ONE
 
 
 def waits(mark: Mark) -> bool:
-    """Whether a mark is of a wait of a pipeline, which each lane with a slab records: lane 0, and those that arrived or
+    """True if a mark is a wait of a pipeline, which each lane with a slab records: lane 0, and those that arrived or
     copied before.
     """
     return mark.how == "pipeline" and mark.act in ("enter", "exit", "success")
 
 
 def is_wait(mark: Mark) -> bool:
-    """Whether a mark is of a wait for a barrier."""
+    """True if a mark is a wait for a barrier."""
     known = operations.of_name(mark.name) if mark.how == "pipeline" else None
     return known is not None and known.operation == "wait"
 
 
 def is_of_lane_0(mark: Mark) -> bool:
-    """Whether lane 0 records a mark of a pipeline: only it executes the operation, or the warp does that as one."""
+    """True if lane 0 records a mark of a pipeline: only it executes the operation, or the warp does so together."""
     if mark.how != "pipeline":
         return False
     known = operations.of_name(mark.name)
@@ -32,8 +32,8 @@ def is_of_lane_0(mark: Mark) -> bool:
 
 
 def gets_buffer(mark: Mark) -> bool:
-    """Whether a lane that records a mark, and has no slab yet, claims one. Waits, and commits that are not known to be
-    one lane's, are recorded by lanes that have one: other lanes of a warp mostly do the same as they do.
+    """True if a lane that records a mark, and has no slab yet, claims one. Waits, and commits that are not known to be
+    one lane's, are recorded by lanes that have one: the other lanes usually execute the same operations.
     """
     known = operations.of_name(mark.name) if mark.how == "pipeline" else None
     if known is None or waits(mark) or is_of_lane_0(mark):
@@ -42,14 +42,14 @@ def gets_buffer(mark: Mark) -> bool:
 
 
 def is_number(mark: Mark) -> bool:
-    """Whether a mark of a pipeline has a number for its value, and no barrier."""
+    """True if a mark of a pipeline has a number for its value, and no barrier."""
     known = operations.of_name(mark.name)
     return known is not None and known.operation == "bytes"
 
 
 def numbers(function: Function) -> dict[int, int]:
-    """Which of the marks with its name each one is, by the index of its statement: with their own registers, records of
-    one name can be pending together. Attempts to wait, which may go on elsewhere, are not numbered.
+    """A number for each mark among those of its name, by the index of its statement: with separate registers, records
+    of one name can be pending together. Attempts to wait, which may continue elsewhere, are not numbered.
     """
     found: dict[int, int] = {}
     last = Counter[tuple[str, str]]()

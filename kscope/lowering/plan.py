@@ -1,4 +1,4 @@
-"""The lowering pass: PTX with marks in, PTX that records out. Every frontend that has PTX uses it."""
+"""The lowering pass: turns PTX with marks into PTX that records. Every frontend with PTX uses it."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ class _Body:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
         of_statements = self.behind, self.loops, self.shared, self.sites, self.opens, self.deferral
         emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
-        if self.deferral.shadows:  # which records are stored later is known when all are
+        if self.deferral.shadows:  # which records are stored later is known after all statements
             for _ in self._edits(kernel, emitter):
                 pass
             emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements, emitter.deferred)
@@ -326,7 +326,7 @@ def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording
 
 
 def _is_conditional(mark: Mark, recording: Recording) -> bool:
-    """Whether a predicate register selects the lanes that record the mark."""
+    """True if a predicate register selects the lanes that record the mark."""
     if mark.how == "pipeline" and (mark.act in ("enter", "exit") or (is_of_lane_0(mark) and mark.when is None)):
         return False
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE

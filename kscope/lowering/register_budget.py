@@ -1,9 +1,4 @@
-"""Lowering within a register budget: as many pending records as the kernel has registers for.
-
-A record that waits to be stored holds two or three registers. If that makes the kernel spill or lose a setmaxnreg, a
-store in place is cheaper, which only the assembler can determine. A kernel that grows past 64 registers can no longer
-be launched with 1,024 threads. With more registers, fewer blocks may fit on an SM.
-"""
+"""Lowering within a register budget: as many pending records as the kernel has registers for."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ _LONG = 1 << 20
 """Characters of a text from which on an assembly takes seconds."""
 
 _AT_ONCE = 3
-"""Texts that are assembled ahead."""
+"""Texts that are assembled in advance."""
 
 ROOM = (64, 128)
 """Registers per thread in blocks of 1,024 and of 512 threads."""
@@ -109,7 +104,7 @@ def bounded(text: str, room: Mapping[str, int]) -> str:
 
 
 def _large(text: str, usage: Usage) -> bool:
-    """Whether a kernel without directives on threads or registers needs more registers than blocks of 1,024 threads
+    """True if a kernel without directives on threads or registers needs more registers than blocks of 1,024 threads
     have.
     """
     large = {name for name, count in usage.entries if count > ROOM[0]}
@@ -136,10 +131,12 @@ def lower_to_fit(
 ) -> Lowered:
     """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
-    With placement="schedule" the result has machine code; where that is not possible, a problem gives the reason.
-
-    If as many warps fit on an SM as without, registers are also spent on loops with memory accesses.
-    Remaining losses, and gains, become a problem of the result.
+    A record that waits to be stored holds two or three registers. If that makes the kernel spill or lose a setmaxnreg,
+    a store in place is cheaper; only the assembler can tell. A kernel that grows past 64 registers can no longer be
+    launched with 1,024 threads, and with more registers, fewer blocks may fit on an SM. If as many warps fit on an SM
+    as without marks, registers are also spent on loops with memory accesses. With placement="schedule" the result has
+    machine code; where that is not possible, a problem gives the reason. Remaining losses, and gains, become a problem
+    of the result.
 
     Args:
         text: PTX.
@@ -150,13 +147,13 @@ def lower_to_fit(
             in all at most), and never for text without marks.
         known: problems that already exist, for the metadata.
         source: names and places that the text does not show.
-        shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that needs
-            no spills.
+        shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that
+            needs no spills.
         ahead: `measure` may be called in threads, for texts that are likely to be needed next.
         cooperative: the blocks of a launch run all at once, so their number may be what fits on the device without
             marks: if fewer fit with them, the kernel gets none, and a problem reports it.
-        code: assembles a text for placement="schedule", with a line table or as the kernel's own options have it; None
-            if the caller cannot load other machine code than the text's.
+        code: assembles a text for placement="schedule", with a line table or with the kernel's options; None if the
+            caller can only load the text.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().
@@ -169,7 +166,7 @@ def lower_to_fit(
 
 
 class _Reports:
-    """The assembler's report on each text, and those that are made ahead."""
+    """The assembler's report on each text, and those that are made in advance."""
 
     def __init__(self, measure: Assemble, ahead: bool) -> None:
         self._measure, self._found = measure, dict[str, Future[Usage | None]]()
@@ -187,7 +184,7 @@ class _Reports:
         return self._found[text].result()
 
     def close(self) -> None:
-        """Wait for nothing that turned out not to be needed."""
+        """Cancel texts that turned out not to be needed."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -215,7 +212,7 @@ def _lower_to_fit(
     if best.text is text:
         return best
     if recording.placement == "schedule":
-        from . import schedule_placement  # its room takes a while to import
+        from . import schedule_placement  # importing sass takes a while
 
         try:
             return schedule_placement.recorded(best, recording, code, shared, cooperative)
@@ -277,7 +274,7 @@ def _lower_to_fit(
         if usage is not None and usage < least:
             best, least, best_try = other, usage, (pending, max_registers)
         elif other.text != best.text and pending == FEW and len(text) > _LONG:
-            break  # where a few pending records instead of many save nothing, none at all rarely save anything
+            break  # where a few pending records instead of many save nothing, storing in place rarely does
         if least.no_worse(plain):
             break
     return finished(best, least, *best_try)

@@ -1,4 +1,4 @@
-"""placement="schedule": a kernel is recorded in the machine code that the assembler made of it without marks."""
+"""placement="schedule": records a kernel in the machine code that the assembler made of it without marks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .usage import Usage, change, lost_blocks
 _FEW = 16
 """Registers a thread that limit no blocks."""
 _LAYOUT_BYTES = 64
-"""Of the layout of a row with three records, as text."""
+"""Size of the layout of a row with three records, as text."""
 PROVED = frozenset({90})
-"""Architectures on which kernels with it ran."""
+"""Architectures on which recorded kernels ran."""
 
 
 def recorded(
     lowered: Lowered, recording: Recording, assemble: AssembleCode | None, shared: int | None, cooperative: bool
 ) -> Lowered:
-    """What lower() made of a text, with machine code that records in place of the text's.
+    """The result of lower(), with machine code that records instead of the text's.
 
     Args:
         lowered: lower()'s result.
@@ -42,7 +42,7 @@ def recorded(
         UnsupportedError: it cannot be recorded there; the message has the reason.
     """
     if assemble is None:
-        raise UnsupportedError("the machine code is not made by an assembler that kscope calls")
+        raise UnsupportedError("kscope does not run the assembler for this kernel")
     digest = sha256(lowered.marked.encode()).digest()
     described = [
         replace(one, id=layout.kernel_hash(f"{one.name}\0schedule\0".encode() + digest)) for one in lowered.meta.kernels
@@ -74,7 +74,7 @@ def recorded(
 
 
 def _identified(kernel: ptx.Kernel, number: int) -> ptx.Kernel:
-    """The kernel with its id in its texts."""
+    """The kernel with its id as operands of its texts."""
     words = str(number & 0xFFFFFFFF), str(number >> 32)
     return replace(kernel, id=words, size_offset=str(wire.size_offset(number)) if kernel.sized else None)
 
@@ -109,7 +109,7 @@ def with_meta(lowered: Lowered, meta: ModuleMeta) -> Lowered:
 def _cost(
     name: str, symbol: str, found: Recorded, known: Mapping[str, occupancy.Limits], cooperative: bool
 ) -> Problem | None:
-    """What more registers cost the kernel; raises UnsupportedError if that is not allowed."""
+    """The cost of more registers for the kernel; raises UnsupportedError if it is not allowed."""
     limits = {symbol: known[symbol]} if symbol in known else {}
     before, after = (Usage(False, 0, count, tuple((one, count) for one in limits)) for count in found.registers)
     if cooperative and lost_blocks(before, after, limits):

@@ -1,9 +1,4 @@
-"""Regions that begin where another one ends: in blocks with several such pairs, both marks share one clock read.
-
-A clock read is a fence for the assembler's scheduler, and two in a row read the same time twice. With four such pairs
-in its loop, fused attention takes 1.5 % less time if they share; with one, a matmul takes 1.4 % more
-(docs/design/performance.md).
-"""
+"""Regions that begin where another one ends: in blocks with several such pairs, both marks share one clock read."""
 
 from __future__ import annotations
 
@@ -19,6 +14,10 @@ SEVERAL = 3
 
 def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], recording: Recording) -> frozenset[int]:
     """Statement indices of begins that use the clock read of the end before them.
+
+    A clock read is a fence for the assembler's scheduler, and two in a row read the same time twice. With four such
+    pairs in its loop, fused attention takes 1.5 % less time if they share; with one, a matmul takes 1.4 % more
+    (docs/design/performance.md).
 
     Blocks in which a record is stored before the block's end have none: the store, and the claim that the first store
     waits for, may be placed between the two marks and would count to the next region.
@@ -39,7 +38,7 @@ def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], r
 
 
 def _all_wait(marks: Sequence[Mark | None], recording: Recording) -> bool:
-    """Whether all records of a block's marks wait for its end: not too many, and no name twice."""
+    """True if all records of a block's marks wait for its end: not too many, and no name twice."""
     ended: set[str] = set()
     for mark in marks:
         if mark is None or mark.name in ended:

@@ -1,4 +1,4 @@
-"""Where statements of a module's PTX come from in the user's source."""
+"""Maps statements of a module's PTX to lines of the user's source."""
 
 from __future__ import annotations
 

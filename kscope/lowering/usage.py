@@ -1,4 +1,4 @@
-"""An assembler's report on the registers of a text, and how it differs from that on the plain kernel."""
+"""An assembler's report on the registers of a text, and its difference to the plain kernel's."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class Usage:
 
     @property
     def pressed(self) -> bool:
-        """Whether the text needs more registers than it gets."""
+        """True if the text needs more registers than it gets."""
         return self.setmaxnreg_ignored or self.spill_bytes > 0
 
     def no_worse(self, other: Usage) -> bool:
-        """Whether this text spills no more than the other and ignores setmaxnreg no more; registers within the limit
+        """True if this text spills no more than the other and ignores setmaxnreg no more; registers within the limit
         are free.
         """
         return (self.setmaxnreg_ignored, self.spill_bytes) <= (other.setmaxnreg_ignored, other.spill_bytes)
 
     def lowers_occupancy(self, other: Usage) -> bool:
-        """Whether this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
+        """True if this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
         mine = dict(self.entries)
         pairs = [(mine.get(name, self.registers), count) for name, count in other.entries]
         fewer = any(
@@ -54,7 +54,7 @@ class Usage:
         return fewer or not self.no_worse(other)
 
     def fell_back_to_spilling(self, plain: Usage) -> bool:
-        """Whether the assembler spills although it uses fewer registers than without records. For a kernel that does
+        """True if the assembler spills although it uses fewer registers than without records. For a kernel that does
         not fit into 255 registers it may aim at 32 warps per SM instead, and spill the rest.
         """
         return self.spill_bytes > plain.spill_bytes and self.registers < plain.registers
@@ -69,7 +69,9 @@ def read_log(log: str) -> Usage:
 
 
 def lost_blocks(plain: Usage, marked: Usage, limits: Mapping[str, Limits]) -> Problem | None:
-    """Why a cooperative kernel gets no marks; None if as many of its blocks fit on an SM with marks as without."""
+    """A problem if a cooperative kernel gets no marks; None if as many of its blocks fit on an SM with marks as
+    without.
+    """
     for name, (before, after), _ in _blocks(plain, marked, limits):
         if after < before:
             text = (
@@ -81,7 +83,7 @@ def lost_blocks(plain: Usage, marked: Usage, limits: Mapping[str, Limits]) -> Pr
 
 
 def change(kernels: Sequence[str], plain: Usage, marked: Usage, limits: Mapping[str, Limits]) -> Problem | None:
-    """What the regions cost the kernels, or gained them, in registers; None if nothing that matters."""
+    """The registers that the regions cost the kernels, or gained them, as a problem; None if nothing that matters."""
     losses: list[str] = []
     gains: list[str] = []
     spilled = marked.spill_bytes - plain.spill_bytes

@@ -1,5 +1,6 @@
-"""Variables in a module's PTX that outlive a launch. They exist once per loaded module, so a program that uses one of
-its forms must not run the other."""
+"""Finds variables in a module's PTX that outlive a launch. They exist once per loaded module, so a program that uses
+one of its forms must not run the other.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ _DECLARED = re.compile(
 _CONSTANTS = re.compile(
     r"_?\$_?str|__unnamed_|__cudart_|kscope_|_ZN08NumbaEnv|_cudapy_cmem|printfFormat|assert(?:Message|File|Func)"
 )
-"""What compilers declare: texts of printf and assert, libdevice's tables, Numba's unused environments and constants."""
+"""Declarations of compilers: texts of printf and assert, libdevice's tables, Numba's unused environments and
+constants.
+"""
 
 
 _WORD = re.compile(r"[\w$%]+")
 
 
 def uses_variables(text: str) -> bool:
-    """Whether a module names variables in global or constant memory. Headers declare thousands that nothing names;
+    """True if a module names variables in global or constant memory. Headers declare thousands that nothing names;
     constants in memory count, because the text does not distinguish them from variables.
 
     Args:

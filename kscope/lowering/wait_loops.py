@@ -55,7 +55,7 @@ def around(function: cfg.Function, wait: int) -> tuple[int, int] | None:
 
 
 def _jumps_to(function: cfg.Function, label: cfg.Statement) -> int:
-    """How often the function names a label where it can be seen; labels in braces of one text have one name each."""
+    """Number of visible jumps to a label; labels in braces of one text have one name each."""
     depth = label.scope[-1] if label.scope else function.open
     inside = [one for one in function.statements if not label.scope or depth in one.scope]
     return sum(

@@ -1,9 +1,5 @@
-"""Regions in which a warp may stay: their code waits for something, or traps. With survive=, their enters are stored at
-once, so that a kernel that hangs or dies shows where its warps are.
-
-A region that begins in a loop would be stored in every iteration (4 to 9 % of a matmul on an H200). There only waits
-count that need another warp or the host to end: not those for the warp's own asynchronous work, nor the barrier of the
-whole block. Regions that auto= placed are stored wherever they wait, but not the operations of auto="pipeline".
+"""Finds regions in which a warp may stay: their code waits, or traps. With survive=, their enters are stored at once,
+so that a kernel that hangs or dies shows where its warps are.
 """
 
 from __future__ import annotations
@@ -22,14 +18,18 @@ _OWN = re.compile(
     GUARD + r"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait"
     r"|(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;)"
 )
-"""What ends by itself unless something else hangs."""
+"""Waits that end unless another warp hangs."""
 _POLLS = re.compile(GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.)")
-"""In a loop they wait for another thread."""
+"""Accesses that, in a loop, wait for another thread."""
 
 
 def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int]) -> frozenset[str]:
     """The names of a kernel's regions whose code waits, polls memory in a loop, traps or calls, and of those with
     open=True.
+
+    A region that begins in a loop would be stored in every iteration (4 to 9 % of a matmul on an H200). There, only
+    waits count that need another warp or the host: not those for the warp's own asynchronous work, nor the barrier of
+    the whole block. Regions that auto= placed are stored wherever they wait, but not the operations of auto="pipeline".
 
     Args:
         function: the kernel.
@@ -49,13 +49,13 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
 
 
 def _may_last(code: Code[bool], enter: int, *, every: bool) -> bool:
-    """Whether a region's code waits; every: also for what ends by itself."""
+    """True if a region's code waits. every: include waits that end by themselves."""
     inside = code.until_exit(enter, enter)
     return inside is None or any(every or code.events[i] for i in inside)
 
 
 def _waits(function: Function, graph: Sequence[Block]) -> dict[int, bool]:
-    """Statement index -> whether it needs another warp or the host to end, of what a warp may stay at."""
+    """Statement index of each wait -> True if it needs another warp or the host to end."""
     text, found = function.text, dict[int, bool]()
     for block in graph:
         for i in range(block.first, block.last):

@@ -1,4 +1,4 @@
-"""The instructions of sampled functions: their text, source lines and regions, from the cubin that was loaded."""
+"""The instructions of sampled functions: their text, source lines and regions, from the loaded cubin."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 def described(
     sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta], layouts: Iterable[RowLayout] = ()
 ) -> list[SampledFunction]:
-    """Functions of one cubin with their instructions; unchanged but for the reason if the code cannot be read.
+    """Functions of one cubin with their instructions; unchanged except for the reason if the code cannot be read.
 
     Args:
         sampled: the functions, by name.
         cubin: the module that was loaded.
-        regions: the regions that it may have.
+        regions: its possible regions.
         layouts: of the rows with three clocks that it may write.
     """
     regions, rows = tuple(regions), tuple(layouts)
@@ -107,7 +107,7 @@ def _function(
 def _by_segments(
     runs: Sequence[tuple[int, Stack | None]], ranged: Mapping[int, Stack], names: Collection[str]
 ) -> dict[int, Stack]:
-    """The regions of each instruction by its text; of kscope's own none."""
+    """The regions of each instruction by its text; none for kscope's own."""
     begins, base = [at for at, _ in runs], min(ranged, default=0)  # a module in memory has addresses
     found = {at: runs[max(0, bisect_right(begins, at - base) - 1)][1] or () for at in ranged}
     return {at: tuple(name for name in stack if name in names) for at, stack in found.items()}
@@ -117,7 +117,7 @@ def _region(name: str, meta: RegionMeta, found: Iterable[Site], placed: Mapping[
     """The region with its source lines: of its `with` statement, else those between the lines of its clock reads; none
     of selected code.
     """
-    if meta.origin != "source":  # its clock reads have the lines of what is beside them
+    if meta.origin != "source":  # its clock reads have the lines of their neighbors
         return CodeRegion(name)
     if (block := body(meta.where)) is not None:
         return CodeRegion(name, *block)

@@ -16,7 +16,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _CUDA, _NOBITS, _SYMTAB, _REL, _RELA, _FUNCTION = 190, 8, 2, 9, 4, 2
 _STEP = 128
-"""What follows a section that grew moves by multiples of it, so every alignment of a cubin is kept."""
+"""Sections after one that grew move by multiples of it, so every alignment of a cubin is kept."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """One relocation: where in the section, and the symbol's number."""
+    """One relocation: its place in the section, and the symbol's number."""
 
     at: int
     symbol: int
@@ -110,7 +110,7 @@ def with_places(relocations: Section, places: list[int]) -> bytes:
 
 
 def is_elf(data: bytes, *, wide: bool = False) -> bool:
-    """Whether a file that begins with these bytes is an ELF. wide: one of 64 bits."""
+    """True if a file that begins with these bytes is an ELF. wide: one of 64 bits."""
     return data.startswith(_MAGIC + _WIDE if wide else _MAGIC)
 
 

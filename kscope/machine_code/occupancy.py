@@ -18,7 +18,7 @@ class Sm:
     """Capacity of one SM.
 
     Attributes:
-        warps, blocks: resident at most.
+        warps, blocks: most that are resident.
         shared: bytes of shared memory.
     """
 

@@ -1,8 +1,4 @@
-"""Which regions are open at each instruction of a function.
-
-A region is open from its begin's clock read to its end's on every path, wherever the compiler has put the code between
-them: the loop of a wait is often placed after the kernel's end. A clock read's wait counts for what was open before.
-"""
+"""Finds the regions that are open at each instruction of a function."""
 
 from __future__ import annotations
 
@@ -18,6 +14,10 @@ _ENDS = ("EXIT", "RET", "KILL", "BRX", "JMX", "BRXU")
 def open_regions(function: Function, sites: Sequence[Site]) -> list[tuple[str, ...]]:
     """The open regions of each instruction, outermost first.
 
+    A region is open from its begin's clock read to its end's on every path, wherever the compiler has put the code
+    between them: the loop of a wait is often placed after the kernel's end. The wait of a clock read belongs to the
+    regions that were open before.
+
     Args:
         function: the code.
         sites: its regions' clock reads, of sass.sites().
@@ -32,7 +32,7 @@ def open_regions(function: Function, sites: Sequence[Site]) -> list[tuple[str, .
     state = _states(code, function.jumps, begins, ends)
     masks = [_by_address(one.at, sites, bit) if mask is None else mask for one, mask in zip(code, state, strict=True)]
     size = {name: sum(bool(mask & bit[name]) for mask in masks) for name in names}
-    order = sorted(names, key=lambda name: -size[name])  # what contains another region has more instructions
+    order = sorted(names, key=lambda name: -size[name])  # an outer region has more instructions
     seen: dict[int, tuple[str, ...]] = {}
     return [seen.setdefault(mask, tuple(name for name in order if mask & bit[name])) for mask in masks]
 

@@ -1,18 +1,5 @@
-"""Machine code as text: instructions, and those between the two clock reads of a region.
-
-Reads the output of `nvdisasm -c` and `cuobjdump -sass`. A region's end is found by its store: sixteen bytes whose
-second word is the region's id, a constant; its first and third word are the registers of the two clock reads:
-
-    CS2R.32 R4, SR_CLOCKLO        <- begin
-    ...                           <- counted
-    CS2R.32 R6, SR_CLOCKLO        <- end
-    MOV R5, 0xde2adb61            id of "load", anywhere
-    STG.E.128 [R8.64], R4         start, id, end, value
-
-A row with three clocks has them in its first, third and fourth word; its id names a layout of several regions.
-
-In a loop around one region (ptx/loop_records.py) the id is set before the loop, R5 = R7 | 0xde2adb61 with R7 = 0. A
-reading is copied by a shift by R7, or by a select with the predicate that the lane records.
+"""Machine code as text (`nvdisasm -c`, `cuobjdump -sass`): instructions, and those between the two clock reads of a
+region.
 """
 
 from __future__ import annotations
@@ -110,7 +97,7 @@ class Sites:
 
 
 def is_empty(codes: Iterable[str]) -> bool:
-    """Whether a region with these opcodes between its clock reads, those of nested regions included, has no work."""
+    """True if a region with these opcodes between its clock reads, those of nested regions included, has no work."""
     return all(code in _IDLE for code in codes)
 
 
@@ -151,6 +138,19 @@ def functions(text: str) -> tuple[Function, ...]:
 
 def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowLayout] = ()) -> Sites:
     """The regions of a function.
+
+    A region's end is found by its store: sixteen bytes whose second word is the region's id, a constant; its first and
+    third word are the registers of the two clock reads:
+
+        CS2R.32 R4, SR_CLOCKLO        <- begin
+        ...                           <- counted
+        CS2R.32 R6, SR_CLOCKLO        <- end
+        MOV R5, 0xde2adb61            id of "load", anywhere
+        STG.E.128 [R8.64], R4         start, id, end, value
+
+    A row with three clocks has them in its first, third and fourth word; its id names a layout of several regions. In a
+    loop around one region (ptx/loop_records.py) the id is set before the loop, R5 = R7 | 0xde2adb61 with R7 = 0. A
+    reading is copied by a shift by R7, or by a select with the predicate that the lane records.
 
     Args:
         function: the function.

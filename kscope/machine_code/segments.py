@@ -1,11 +1,10 @@
-"""The regions of each instruction in a cubin recorded with placement="schedule", by the text that the instruction was
-assembled from: the schedule moves instructions across clock readings, so address ranges of regions overlap.
-
-It is text at the end of the string table, where nothing else reads:
+"""The regions of each instruction in a cubin recorded with placement="schedule", by the text from which the instruction
+was assembled: the schedule moves instructions across clock readings, so address ranges of regions overlap. They are
+text at the end of the string table, which no other tool reads:
 
     \\0kscope segments {"kernel": "k", "stacks": [[], ["load"]], "runs": [[0, -1], [96, 0], [112, 1]]}\\0
 
-A run goes from its address to the next one's; its number is that of a stack, or OWN.
+A run extends from its address to the next one's; its number is that of a stack, or OWN.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..util.portable import dump_json
 from . import elf
 
 OWN = -1
-"""Of an instruction that kscope has inserted, or whose text is unknown."""
+"""Marks an instruction that kscope has inserted, or whose text is unknown."""
 SECTION = ".strtab"
 _MARK = b"\0kscope segments "
 Stack = tuple[str, ...]

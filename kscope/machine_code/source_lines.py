@@ -64,7 +64,7 @@ def live_registers(text: str) -> dict[str, dict[int, int]]:
 
 
 def _by_offset(text: str, line_of: re.Pattern[str], value: Callable[[str], Value]) -> dict[str, dict[int, Value]]:
-    """By function and offset: the value of what a pattern finds in an instruction's line, behind the offset."""
+    """Map function and offset to the part of an instruction's line, after the offset, that a pattern matches."""
     found: dict[str, dict[int, Value]] = {}
     own: dict[int, Value] = {}
     for line in text.splitlines():

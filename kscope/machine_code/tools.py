@@ -18,7 +18,7 @@ from ..util.cuda_home import cuda_folders
 from .elf import is_elf
 
 _PACKAGES = {"triton": "backends/nvidia/bin", "nvidia": "cu13/bin"}
-"""Packages that ship the tools, and where; found without importing."""
+"""Packages that ship the tools, and their folders; found without importing."""
 _SECONDS = 120
 _META = b'{"frontend":'
 
@@ -64,9 +64,9 @@ def with_lines(path: Path, functions: Sequence[int] = ()) -> str:
 
 
 def with_live_registers(path: Path, functions: Sequence[int] = ()) -> str:
-    """As with_lines(), with the number of live registers behind each instruction instead of its source line.
+    """Same as with_lines(), with the number of live registers after each instruction instead of its source line.
 
-    A disassembler counts them in code of its major version only, so all that are installed are tried.
+    A disassembler counts them only in code of its major version, so all that are installed are tried.
     """
     only = ("-fun", ",".join(map(str, functions))) if functions else ()
     refused = FormatError(f"{path}: no nvdisasm")
@@ -89,7 +89,7 @@ def builds(path: Path) -> dict[str, int]:
 
 
 def builds_in(data: bytes) -> dict[str, int]:
-    """As builds(), of the bytes of a cubin."""
+    """Same as builds(), for the bytes of a cubin."""
     return {kernel.symbol or kernel.name: kernel.id for module in modules_in(data) for kernel in module.kernels}
 
 

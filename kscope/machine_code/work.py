@@ -1,7 +1,6 @@
-"""What machine code moves and computes: bytes and floating-point operations of a region's instructions.
-
-Amounts are those of a warp with all its lanes. Only what the instruction encodes is counted: the size of a TMA copy
-and of a tcgen05 product is in a descriptor, and a region with one is not counted.
+"""Work of machine code: bytes and floating-point operations of a region's instructions, for a warp with all its lanes.
+Only amounts that instructions encode are counted: the size of a TMA copy and of a tcgen05 product is in a descriptor,
+and a region with one is not counted.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ _GLOBAL = ("LDG", "STG", "LD", "ST", "LDGSTS", "ATOMG", "ATOM", "RED", "REDG")
 _SHARED = ("LDS", "STS", "ATOMS")
 _MATRICES = ("LDSM", "STSM")
 _MATRIX_BYTES = 128
-"""Of one of the 8x8 matrices that LDSM and STSM move."""
+"""Bytes of one of the 8x8 matrices that LDSM and STSM move."""
 _FLOPS = {
     **dict.fromkeys(("FADD", "FMUL", "DADD", "DMUL"), 1),
     **dict.fromkeys(("FFMA", "DFMA", "FADD2", "FMUL2", "HADD2", "HMUL2"), 2),
     **dict.fromkeys(("FFMA2", "HFMA2"), 4),
 }
-"""Of a lane."""
+"""Operations of a lane."""
 _SHAPE = re.compile(r"\.(\d+)x(\d+)x(\d+)\b")
 _PACKED = {"16816": (16, 8, 16), "1688": (16, 8, 8), "16832": (16, 8, 32), "16864": (16, 8, 64), "884": (8, 8, 4)}
 _MMA = ("HMMA", "DMMA", "QMMA", "OMMA")

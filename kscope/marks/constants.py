@@ -20,7 +20,7 @@ def constant(mark: Mark, value: object) -> tuple[ValueType, int] | None:
 
     Args:
         mark: the mark that carries the value, named in the error.
-        value: what the user passed.
+        value: the user's value.
 
     Returns:
         The type and its bits as an unsigned number; None if `value` is not a Python or numpy number.

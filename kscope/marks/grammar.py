@@ -1,18 +1,10 @@
-"""A mark: what a `with kscope.region(...)` leaves in a kernel, and its form in assembly text.
+"""A mark: the trace of a `with kscope.region(...)` in a kernel, and its form in assembly text.
 
     //kscope enter load i32 - with %r12 if %r13
              act   name type strategy how operand if predicate
 
-The act of an enter with open=True is written `open`.
-
-It is one comment line: every compiler carries it, and without the lowering pass it has no effect. CUDA C++, whose
-inline assembly takes only numbers as constants, writes the same mark as
-
-    //kscope packed 0 1 0 17 1684107116 %r12 if %r13
-                    act, type, how, strategy, name, operand, predicate
-
-with act, type and how as indices into ACTS, TYPES and HOWS, the strategy as in PACKED_STRATEGIES, and the name as
-8-byte integers. With open=True, how is larger by the length of HOWS.
+It is one comment line: every compiler carries it, and without the lowering pass it has no effect. The act of an enter
+with open=True is written `open`.
 """
 
 from __future__ import annotations
@@ -26,11 +18,12 @@ from .names import ValueType, format_name
 from .strategies import ANY_LANE, TargetWarp
 
 Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel", "attempt", "success"]
-"""What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks. "attempt" and "success"
-are around an instruction that waits and may fail (lowering/pipeline.py)."""
+"""The action of a mark. "kernel" emits nothing; it sets the default strategy of the kernel's marks. "attempt" and
+"success" are around an instruction that waits and may fail (lowering/pipeline.py).
+"""
 Origin = Literal["source", "auto", "lines"]
 How = Literal["with", "call", "auto", "lines", "pipeline"]
-"""What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code; auto="pipeline" in PTX."""
+"""The origin of a mark: a `with` or a call in the source; auto= or mark= in unmarked code; auto="pipeline" in PTX."""
 
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
@@ -54,11 +47,11 @@ class Mark:
     """One mark as a frontend emits it.
 
     Attributes:
-        act: what it does.
+        act: its action.
         name: the region's name, with its track after TRACK and its work after WORK.
         type: type of its value; None without a value.
         strategy: spec of its strategy; None for the session's.
-        how: what placed it. All but "call" are paired by the source.
+        how: its origin. All but "call" are paired by the source.
         operand: register, immediate or placeholder (``$1``) that holds the value. How "pipeline": see
             ptx/operations.py.
         when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always. How "pipeline": a
@@ -84,7 +77,7 @@ class Mark:
 
     @property
     def noun(self) -> str:
-        """What the user wrote, for messages: region, instant, counter, pin."""
+        """The user's word for it, for messages: region, instant, counter, pin."""
         return "region" if self.act in ("enter", "exit") else self.act
 
     @property
@@ -134,7 +127,16 @@ def parse(line: str) -> Mark | None:
 
 
 def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: str | None, when: str | None) -> Mark:
-    """Decode a packed mark."""
+    """Decode a packed mark.
+
+    CUDA C++, whose inline assembly takes only numbers as constants, writes a mark as
+
+        //kscope packed 0 1 0 17 1684107116 %r12 if %r13
+                        act, type, how, strategy, name, operand, predicate
+
+    with act, type and how as indices into ACTS, TYPES and HOWS, the strategy as in PACKED_STRATEGIES, and the name as
+    8-byte integers. With open=True, how is larger by the length of HOWS.
+    """
     mask, plain = divmod(int(strategy) % PACKED_ANY_LANE, 4)
     raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
     try:

@@ -47,7 +47,7 @@ def check_name(name: object, track: object = None, work: str = "") -> str:
 
 
 def split(name: str) -> tuple[str, str | None]:
-    """Split what check_name() joined into a region's name and its track or None; its work is left out."""
+    """Split the result of check_name() into a region's name and its track or None; its work is left out."""
     name = name.partition(WORK)[0] or name
     region, _, track = name.partition(TRACK)
     return (region, track) if region and track else (name, None)

@@ -1,7 +1,7 @@
-"""Operations on pipelines that auto="pipeline" records: what the name and the value of such a record mean.
+"""Operations on pipelines that auto="pipeline" records: the names and values of their records.
 
     name    pipeline expect bytes=32768 gemm.py:46
-                     kind   what the code fixes   place, or #number where it is unknown
+                     kind   fixed fields  place, or #number where it is unknown
     value   the barrier, in 32 bits:
 
               31..24        23..19          18        17..0
@@ -9,12 +9,8 @@
             | block | active lanes - 1 | parity | shared address |
             +-------+------------------+--------+----------------+
 
-`block` is the rank in its cluster of the block whose shared memory has the barrier: the hardware puts it into the upper
-byte of every shared address. Of a wait, `parity` is what it waits for. Records of `bytes` have a number of bytes
-instead: that of the record of the same lane directly before, whose code does not fix it. Those of a group (`commit` and
-`drain`) have no barrier, and the recording lane in place of the block: groups are each lane's, or lane 0's where a warp
-executes them as one (wgmma). A commit has the active lanes, and in its name the bytes that each of them copies, if its
-code shows them; in place of a drain's address is how many groups may stay in flight.
+`block` is the rank in its cluster of the block whose shared memory has the barrier, as in the upper byte of every
+shared address. For a wait, `parity` is the awaited one.
 """
 
 from __future__ import annotations
@@ -25,18 +21,25 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 PIPELINE = "pipeline"
-"""The kind of auto= and the how of its marks, the first word of names, and the kind of problem: what is not known."""
+"""The kind of auto= and the how of its marks, the first word of names, and the kind of problems."""
 Operation = Literal["init", "wait", "arrive", "expect", "expect_tx", "copy", "follow", "bytes", "commit", "drain"]
 """init: mbarrier.init. wait: a wait that ended. arrive: arrivals. expect: an arrival that also expects bytes.
 expect_tx: expects bytes without arriving. copy: a bulk copy that completes at the barrier. follow: an arrival that the
-hardware makes when earlier work of the thread completes. bytes: see above. commit, drain: of groups."""
+hardware makes when earlier work of the thread completes. bytes: the value is a number of bytes, of the record of the
+same lane directly before, whose code does not fix it.
+
+commit, drain: of groups, without a barrier; the value has the recording lane instead of the block, because groups
+belong to a lane, or to lane 0 where a warp executes them as one (wgmma). A commit has the active lanes, and in its name
+the bytes that each of them copies, if its code shows them; a drain has the number of groups that may stay in flight
+instead of an address.
+"""
 
 ADDRESS_BITS, PARITY_SHIFT, LANES_SHIFT, BLOCK_SHIFT = 18, 18, 19, 24
 ADDRESS_MASK, BLOCK_MASK = (1 << ADDRESS_BITS) - 1, 0xFF << BLOCK_SHIFT
 
 _NUMBERS = ("count", "bytes", "copies", "copied", "commits")
 OF_WARP = "wgmma"
-"""What a warp executes as one: its lane 0 records groups of it."""
+"""Instructions that a warp executes as one: its lane 0 records their groups."""
 
 _NAME = rf"{PIPELINE} ({'|'.join(get_args(Operation))})((?: [a-z]+=[\w.]+)*)(?: (?:(\S.*:\d+)|#\d+))?"
 
@@ -47,13 +50,13 @@ class Named:
 
     Attributes:
         operation: the kind.
-        count: of an init, the arrivals of a phase; of arrivals, how many each lane makes.
-        bytes: how many bytes it expects or copies; None if its code does not fix them.
-        copies: how many copies of the same lane follow directly, and are part of the record; of a copy, itself too.
+        count: arrivals of a phase, for an init; arrivals of each lane, for arrivals.
+        bytes: bytes that it expects or copies; None if its code does not fix them.
+        copies: copies of the same lane that follow directly and are part of the record; a copy counts itself, too.
         copied: their bytes; None if their code does not fix them.
         multicast: the copy goes to several blocks of the cluster.
         of: the instruction of a group, such as "wgmma".
-        commits: of a drain, how many groups were committed directly before it begins, and are part of the record.
+        commits: groups that were committed directly before a drain, and are part of its record.
         where: file:line without folders; empty if it is unknown.
     """
 
@@ -92,7 +95,9 @@ def of_name(name: str) -> Named | None:
 
 @dataclass(frozen=True)
 class Barrier:
-    """What a value says: the barrier's shared address, the rank in its cluster of the block that has it, the parity."""
+    """The parts of a value: the barrier's shared address, the rank in its cluster of the block that has it, the
+    parity.
+    """
 
     address: int
     parity: int

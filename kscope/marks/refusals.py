@@ -11,8 +11,8 @@ def value_refused(mark: Mark, given: str, instead: str) -> UsageError:
 
     Args:
         mark: the mark with the value.
-        given: what was passed, as in "a tensor of fp32[64]".
-        instead: what to pass, as in "value=x.to(tl.int32)".
+        given: a description of the argument, as in "a tensor of fp32[64]".
+        instead: the remedy, as in "value=x.to(tl.int32)".
     """
     return UsageError(
         f"value= of kscope {mark.noun} {mark.display_name} is {given}: a record holds one integer or float of 32 or 64 "
@@ -25,8 +25,8 @@ def predicate_refused(mark: Mark, given: str, expected: str = "one bool or integ
 
     Args:
         mark: the mark with the predicate.
-        given: what was passed, in words.
-        expected: what can be passed.
+        given: a description of the argument.
+        expected: a description of valid arguments.
     """
     return UsageError(f"when= of kscope {mark.noun} {mark.display_name} is {given}: expected {expected}")
 

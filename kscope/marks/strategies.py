@@ -151,7 +151,7 @@ def parse_strategy(spec: str) -> Strategy:
 
 
 def records_some_warps(spec: str) -> bool:
-    """Whether only some warps of a block record with a strategy, which a file may have made up.
+    """True if only some warps of a block record with a strategy, which a file may have invented.
 
     Args:
         spec: its text.
@@ -160,7 +160,7 @@ def records_some_warps(spec: str) -> bool:
 
 
 def strategy_of(value: Any) -> Strategy:
-    """A strategy as a user passes it.
+    """Convert a user's argument to a strategy.
 
     Args:
         value: a Strategy or its spec; inside a jit function also a constant with a `value`.

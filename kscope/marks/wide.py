@@ -29,7 +29,7 @@ Bits = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def is_wide(kind: ValueType | str | None) -> bool:
-    """Whether values of a type have 64 bits."""
+    """True if values of a type have 64 bits."""
     return kind is not None and kind.endswith("64")
 
 

@@ -21,7 +21,7 @@ _MOST = 1 << 62
 
 @dataclass(frozen=True)
 class Work:
-    """What one execution moves and computes; None for what is not declared.
+    """The work of one execution; None for undeclared amounts.
 
     Attributes:
         bytes: from and to memory.
@@ -52,7 +52,7 @@ def declared(name: object, value: Any, **amounts: Any) -> tuple[str, Any]:
 
     Args:
         name: the region's, for messages.
-        value: what the user passed as value=.
+        value: the user's value=.
         amounts: bytes and flops: integers known at compile time, or values that are known when the kernel runs.
 
     Raises:

@@ -1,1 +1,1 @@
-"""A capture beside other recordings of the same run, on one time axis with a bound."""
+"""Merges a capture with other recordings of the same run, on one time axis with an error bound."""

@@ -1,9 +1,4 @@
-"""A capture on another profiler's time axis, as far as the order of events proves it.
-
-A kernel's slice in another profiler's trace holds the launch: it begins before the first claim and ends after the last
-warp. These are the inequalities of the causal clock. Each device has its clock. The launches that read the timer at a
-session's begin and end are the tightest, and those on both sides of all others.
-"""
+"""Places a capture on another profiler's time axis, as far as the order of events proves it."""
 
 from __future__ import annotations
 
@@ -28,21 +23,21 @@ Shift = Callable[[Int64], "tuple[Int64, Float]"]
 MOST_RATE = 5e-5
 """A GPU's timer and another profiler's clock drift apart by at most this much; up to 8.7 ppm were measured."""
 MOST_JUMPS = 4
-"""Clocks that jump more often in one capture are taken for wrong pairs."""
+"""Clocks that jump more often in one capture indicate wrong pairs."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What is known of a device's clock.
+    """Bounds of a device's clock.
 
     Attributes:
         device: ordinal.
         pairs: launches that bound it.
         readings: launches that only read the timer and bound it too.
-        half_ns: the most by which a time on the shared axis is wrong, besides the time's own error.
+        half_ns: largest error of a time on the shared axis, besides the time's own error.
         seconds: the time that it covers.
         rate_ppm: the least and the most drift.
-        jumps: how often the clock jumped.
+        jumps: number of jumps of the clock.
     """
 
     device: int
@@ -64,8 +59,8 @@ class Bound:
 
 
 def readings(trace: TraceData, kernels: Kernels, shift: int) -> dict[int, Evidence]:
-    """What the launches that only read a timer prove, by index of the device; nothing of a name that the other profiler
-    has not as often.
+    """Evidence from the launches that only read a timer, by index of the device; none for a name that the other
+    profiler has less often.
 
     Args:
         trace: the trace.
@@ -94,6 +89,10 @@ def clocks(
     times: LaunchTimes, kernel: Int64, begin: Int64, end: Int64, more: Mapping[int, Evidence] = MappingProxyType({})
 ) -> dict[int, Clock]:
     """The other profiler's clock against the trace's, by index of the device.
+
+    A kernel's slice in another profiler's trace contains the launch: it begins before the first claim and ends after
+    the last warp. These are the inequalities of causal.Evidence, for each device's clock. The launches that read the
+    timer at a session's begin and end give the tightest ones.
 
     Args:
         times: the launches (l,), in ns after the trace's origin.
@@ -125,7 +124,7 @@ def clocks(
 def bounds(
     trace: TraceData, times: LaunchTimes, kernel: Int64, clocks: dict[int, Clock], more: Mapping[int, Evidence]
 ) -> list[Bound]:
-    """What is known of each device's clock, while its launches ran. Arguments as of clocks()."""
+    """Bounds of each device's clock, while its launches ran. Arguments are those of clocks()."""
     found = []
     for device, clock in clocks.items():
         at = (times.device == device) & (kernel >= 0)
@@ -142,12 +141,11 @@ def bounds(
 def moved(trace: T, shifts: Mapping[int, Shift], jumps: int = 0) -> T:
     """The trace on another clock's axis; devices without a shift move as the first one that has one.
 
-    `origin` moves by a whole number of ns, so that times stay small; `error_ns` grows by what is not known.
+    `origin` moves by a whole number of ns, so that times stay small; `error_ns` grows by the shift's bound.
 
     Args:
         trace: the trace.
-        shifts: by index of the device, what turns times in ns after `origin` into how far they move, and the most by
-            which that is wrong.
+        shifts: by index of the device, maps times in ns after `origin` to their shift, and its largest error.
         jumps: of clocks, for a problem.
     """
     warps = trace.warps
@@ -181,7 +179,7 @@ def moved(trace: T, shifts: Mapping[int, Shift], jumps: int = 0) -> T:
 
 
 def shift_of(clock: Clock) -> Shift:
-    """The middle of what is proven of a clock, and half its width."""
+    """The middle of a clock's bounds, and half their width."""
 
     def move(time: Int64) -> tuple[Int64, Float]:
         found = clock.at(time)

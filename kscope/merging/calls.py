@@ -15,7 +15,7 @@ _MODULE = "nn.Module: "
 
 
 def call_events(kineto: Kineto, kernels: Kernels, kernel: Int64) -> list[int]:
-    """Index of the event of the call that made each launch, or -1. Arguments as of calls()."""
+    """Index of the event of the call that made each launch, or -1. Arguments are those of calls()."""
     by_correlation = {}
     for at in kineto.of(*CALLS).tolist():
         args = kineto.events[at].get("args")
@@ -57,7 +57,8 @@ def _above(kineto: Kineto, events: list[int]) -> dict[int, int]:
     if not len(at):
         return {}
     thread = kineto.thread[at].astype(np.int32)
-    rank = np.isin(at, np.array(events, np.int64)).astype(np.int64)  # a call is inside of what begins and ends with it
+    # a call is inside an event that begins and ends with it
+    rank = np.isin(at, np.array(events, np.int64)).astype(np.int64)
     begin, end = kineto.begin[at], kineto.end_ns[at]
     order = np.lexsort((-rank, -begin, end, thread))  # in order of end; of equal ends, the inner one first
     at, begin, end, thread = at[order], begin[order], end[order], thread[order]

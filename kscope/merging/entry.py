@@ -20,11 +20,11 @@ def merge(
 
     Args:
         trace: a whole capture's trace.
-        torch: the file that p.export_chrome_trace() of torch.profiler wrote, .json or .json.gz.
+        torch: the file written by export_chrome_trace() of torch.profiler, .json or .json.gz.
         nsys: a report of Nsight Systems, exported with `nsys export --type sqlite`.
 
     Returns:
-        Both; `trace` has `calls`, `bounds` says how exact the axis is, and write(path) writes one timeline.
+        Both; `trace` has `calls`, `bounds` has the accuracy of the axis, and write(path) writes one timeline.
 
     Raises:
         UsageError: they do not list the same launches, their times contradict each other, or not one file was given.

@@ -1,7 +1,6 @@
-"""torch.profiler's trace (Kineto's JSON, written by export_chrome_trace()), read without changing a byte of it.
-
-Times are decimals of us after `baseTimeNanoseconds`, with three digits: whole ns. Files without that base have UNIX us,
-which float64 holds only to 256 ns; their numbers are read as decimals.
+"""torch.profiler's trace (Kineto's JSON, written by export_chrome_trace()), read without changing a byte of it. Times
+are decimals of us after `baseTimeNanoseconds`, or UNIX us in files without that base; both are read as decimals to
+whole ns.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _EXACT_US = 2.0**43
 """Below it float64 holds us with three decimals."""
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _SHARE = 16
-"""Parsed, a file takes about so many times its size."""
+"""A parsed file takes about this many times its size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +79,7 @@ class Kineto:
         return np.flatnonzero(np.isin(self.category, codes) & self.in_phase("X"))
 
     def in_phase(self, *phases: str) -> Bools:
-        """(e,) which events are of some phases."""
+        """(e,) True for events of some phases."""
         return np.isin(self.phase, [code for code, name in enumerate(self.phases) if name in phases])
 
     @cached_property
@@ -96,7 +95,7 @@ class Kernels:
 
     Attributes:
         event: index of each one's event.
-        name: names in the binary where the file has them, which tell instances of a template apart; else as shown.
+        name: names in the binary where the file has them, which distinguish instances of a template; else as shown.
         device, stream, correlation, node: numbers; -1 where the file has none. node: of a CUDA graph.
         grid_id: %gridid, which Kineto's files lack; -1 there.
         grid, block: dimensions; () where the file has none.
@@ -215,7 +214,7 @@ def _unpacked(path: Path, data: bytes, most: int) -> bytes:
 
 
 def _end(name: str, data: bytes, found: Event) -> int:
-    """The place of the bracket that closes traceEvents: the last one behind which the other keys of the file fit."""
+    """The place of the bracket that closes traceEvents: the last one after which the other keys of the file parse."""
     start = -1
     while (start := data.find(_KEY, start + 1)) >= 0:
         try:

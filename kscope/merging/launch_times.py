@@ -1,4 +1,4 @@
-"""When each launch of a trace began and ended: the first claim and the last end of its recorded warps, with bounds."""
+"""Begin and end of each launch of a trace: the first claim and the last end of its recorded warps, with bounds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class LaunchTimes:
 
     Attributes:
         first: the first claim.
-        last: the last end of a warp that finished; of a launch without one its first claim.
-        first_by: no later than this, certainly.
-        last_from: no earlier than this, certainly.
+        last: the last end of a warp that finished; for a launch without one its first claim.
+        first_by: latest possible `first`.
+        last_from: earliest possible `last`.
         device: index into trace.devices.
     """
 
@@ -33,7 +33,7 @@ class LaunchTimes:
 
     @property
     def recorded(self) -> Bools:
-        """Which launches have warps; the others have no times."""
+        """True for launches with warps; the others have no times."""
         return self.first < _FAR
 
 

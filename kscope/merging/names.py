@@ -1,4 +1,4 @@
-"""Kernel names: kscope has the one in the binary, often mangled; CUPTI's are demangled. Both have an identifier."""
+"""Kernel names: kscope has the one in the binary, often mangled; CUPTI's are demangled. Both contain an identifier."""
 
 from __future__ import annotations
 

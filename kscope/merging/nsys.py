@@ -1,8 +1,5 @@
-"""A report of Nsight Systems, exported with `nsys export --type sqlite`, in the form of a Kineto file.
-
-Its kernels have CUPTI's gridId, which is %gridid: launches join exactly. CUDA graphs are traced whole, without their
-kernels, unless nsys runs with --cuda-graph-trace=node. Tables: "SQLite Schema Reference" of the Nsight Systems User
-Guide. Columns that a version lacks are left out.
+"""Reads a report of Nsight Systems, exported with `nsys export --type sqlite`, in the form of a Kineto file. Its
+kernels have CUPTI's gridId, which is %gridid, so launches join exactly.
 """
 
 from __future__ import annotations
@@ -28,6 +25,9 @@ Row = dict[str, Any]
 
 def read(path: Path) -> Kineto:
     """Read a report.
+
+    CUDA graphs are traced whole, without their kernels, unless nsys runs with --cuda-graph-trace=node. Tables: "SQLite
+    Schema Reference" of the Nsight Systems User Guide. Columns that a version lacks are left out.
 
     Raises:
         FormatError: not such a file, or one without kernels.

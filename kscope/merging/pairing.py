@@ -1,10 +1,4 @@
-"""Which launch of a capture is which kernel of another profiler's trace.
-
-Both list all launches of a kernel, so they pair by order, per device, kernel and grid. On one stream, and where kernels
-of several streams do not overlap, this is the order of begin. Those that overlap pair by the order in which they were
-enqueued (%gridid beside the correlation) if all other launches of the capture confirm that order, else not at all.
-Counts that differ are an error, never a guess.
-"""
+"""Pairs the launches of a capture with the kernels of another profiler's trace."""
 
 from __future__ import annotations
 
@@ -36,7 +30,7 @@ class Pairs:
     Attributes:
         kernel: (l,) int64, index of each launch's kernel, or NONE.
         by_order_of_enqueue: launches that overlapped on several streams.
-        unsure: launches left without a kernel because nothing decides.
+        unsure: launches left without a kernel because their order is unknown.
     """
 
     kernel: Int64
@@ -47,6 +41,11 @@ class Pairs:
 def pair(trace: TraceData, times: LaunchTimes, kernels: Kernels, kineto: Kineto) -> Pairs:
     """Pair launches with kernels.
 
+    Both list all launches of a kernel, so they pair by order, per device, kernel and grid. On one stream, and where
+    kernels of several streams do not overlap, this is the order of begin. Those that overlap pair by the order in which
+    they were enqueued (%gridid beside the correlation) if all other launches of the capture confirm that order, else
+    not at all. Counts that differ are an error.
+
     Args:
         trace: a whole trace.
         times: of its launches.
@@ -54,7 +53,7 @@ def pair(trace: TraceData, times: LaunchTimes, kernels: Kernels, kineto: Kineto)
         kineto: the file.
 
     Raises:
-        UsageError: the two do not list the same launches; the message says which kernel, and why that may be.
+        UsageError: the two do not list the same launches; the message names the kernel and possible reasons.
     """
     _refuse_filtered(trace)
     ours, theirs = _ours(trace, times), _theirs(trace, kernels)
@@ -108,8 +107,8 @@ def _by_grid_id(trace: TraceData, kernels: Kernels, launches: list[int], members
 
 
 def _apart(kernels: Kernels, members: Int64) -> list[slice]:
-    """Parts of the kernels, in order of begin, such that those of one part end before those of the next one begin. So
-    the launches of a part are all before those of the next.
+    """Parts of the kernels, in order of begin, such that those of one part end before those of the next one begin, and
+    so do their launches.
     """
     begin, latest = kernels.begin[members], np.maximum.accumulate(kernels.end[members])
     cuts = [0, *(np.flatnonzero(begin[1:] >= latest[:-1]) + 1).tolist(), len(members)]
@@ -188,9 +187,9 @@ def _compare_counts(
 
 
 def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str], int, int]]) -> str:
-    """What may explain counts that differ."""
+    """Possible reasons for counts that differ."""
     options = trace.recorded.options
-    sampled = [name for name in ("block", "warp", "sm") if options.get(name)]
+    subset = [name for name in ("block", "warp", "sm") if options.get(name)]
     if kineto.steps:
         first, last = kineto.steps[0], kineto.steps[-1]
         which = f"step {first}" if first == last else f"steps {first} to {last}"
@@ -204,8 +203,8 @@ def _why(trace: TraceData, kineto: Kineto, wrong: Iterable[tuple[tuple[int, str]
             f"{kineto.name} has {counted(kineto.whole_graphs, 'run')} of CUDA graphs without their kernels: run nsys "
             "with --cuda-graph-trace=node"
         )
-    if sampled:
-        return f"The capture was sampled by {', '.join(sampled)}, which leaves launches out: record all blocks"
+    if subset:
+        return f"The capture was limited by {', '.join(subset)}, which leaves launches out: record all blocks"
     if trace.tuning_launches:
         return (
             f"The capture leaves out {counted(trace.tuning_launches, 'launch')} of autotuners: tune before both begin"
@@ -230,7 +229,7 @@ def _in_order_of_enqueue(
 
 
 def _enqueued_in_order(trace: TraceData, kernels: Kernels, found: Int64) -> bool:
-    """Whether %gridid rises with the correlation in all pairs, per device, and there are some."""
+    """True if %gridid rises with the correlation in all pairs, per device, and there are some."""
     direct = [at for at, launch in enumerate(trace.launches) if found[at] != NONE and not launch.replay]
     direct.sort(key=lambda one: (trace.launches[one].device, trace.launches[one].grid_id))
     neighbors = [(a, b) for a, b in pairwise(direct) if trace.launches[a].device == trace.launches[b].device]

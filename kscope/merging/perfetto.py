@@ -1,7 +1,5 @@
-"""A Kineto file's events as Perfetto's packets: processes, threads and streams as tracks, arguments as JSON.
-
-Perfetto drops overlapping slices of one thread of a JSON file; here they get a further track. Fields:
-track_event.proto, track_descriptor.proto and debug_annotation.proto of Perfetto v52.
+"""Writes a Kineto file's events as Perfetto's packets: processes, threads and streams as tracks, arguments as JSON.
+Fields are those of track_event.proto, track_descriptor.proto and debug_annotation.proto of Perfetto v52.
 """
 
 from __future__ import annotations
@@ -29,7 +27,9 @@ _SEQUENCE = number(10, SEQUENCE)
 
 @dataclass
 class Tracks:
-    """The tracks: uuid by process and thread, and the descriptors."""
+    """The tracks: uuid by process and thread, and the descriptors. Perfetto drops overlapping slices of one thread of a
+    JSON file; here they get a further track.
+    """
 
     kineto: Kineto
     packets: list[bytes] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Tracks:
             self._gpus.setdefault(str(self.kineto.threads[thread][0]), len(self._gpus))
 
     def uuid(self, pid: str, tid: str, *, layer: int = 0) -> int:
-        """The track of a thread, made on first use."""
+        """The track of a thread, created on first use."""
         key = (pid, tid, layer)
         if key not in self.uuids:
             parent = self._process(pid)
@@ -82,7 +82,7 @@ def packets(kineto: Kineto, tracks: Tracks, launched: dict[int, list[int]]) -> I
 
     Args:
         kineto: the file.
-        tracks: its tracks; those of all events are made.
+        tracks: its tracks; those of all events are created.
         launched: numbers of arrows that begin at the calls with these indices.
 
     Yields:
@@ -130,7 +130,7 @@ def _in_order(begin: Int64, end: Int64, span: Bools) -> tuple[Int64, Bools]:
 def _begins(
     kineto: Kineto, at: Int64, which: Int64, uuids: list[int], flows: dict[int, list[bytes]]
 ) -> list[tuple[bytes, bytes]]:
-    """What is before and after the time in the packets of slices' begins and of instants."""
+    """The bytes before and after the time in the packets of slices' begins and of instants."""
     names, found = dict[str, bytes](), list[tuple[bytes, bytes]]()
     begins, points = [[sort + _track(uuid) for uuid in uuids] for sort in (_BEGIN, _INSTANT)]
     for index, place in zip(at.tolist(), which.tolist(), strict=True):

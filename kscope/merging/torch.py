@@ -1,4 +1,6 @@
-"""A capture beside torch.profiler's trace of the same run: pairs, the shared axis, the calls, and files of both."""
+"""A capture merged with torch.profiler's trace of the same run: pairs, the shared axis, the calls, and files of
+both.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from .pairing import NONE, Pairs, pair
 FORMATS = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
 _ARROW = "kscope launch"
 Out = Any
-"""A binary file, or what compresses to one."""
+"""A binary file, or a compressor that writes to one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ class Merged:
         kineto: the file.
         kernels: its kernels.
         pairs: the kernel of each launch.
-        bounds: what is known of each device's clock.
+        bounds: bounds of each device's clock.
     """
 
     trace: Trace
@@ -60,7 +62,7 @@ class Merged:
 
     @property
     def paired(self) -> int:
-        """How many launches have a kernel."""
+        """Number of launches with a kernel."""
         return int((self.pairs.kernel != NONE).sum())
 
     def write(self, path: str | os.PathLike[str], limit: int | None = DEFAULT_LIMIT, step: Step = no_progress) -> int:
@@ -68,11 +70,11 @@ class Merged:
 
         Args:
             path: .pftrace, .json, or either with .gz.
-            limit: at most so many records, the first by time; None for all.
+            limit: most records, the first by time; None for all.
             step: reports progress in records.
 
         Returns:
-            How many records were written.
+            The number of records written.
 
         Raises:
             UsageError: another suffix, or a path that cannot be written.
@@ -100,7 +102,7 @@ class Merged:
         file.write(memoryview(kineto.data)[kineto.end :])
 
     def _below(self) -> Below:
-        """Below which streams of the file the launches are shown."""
+        """The streams of the file below which the launches are shown."""
         stream, pid, several = list[int](), list[int](), dict[int, set[int]]()
         for launch, at in enumerate(self.pairs.kernel.tolist()):
             found = self._slice(launch).get("pid")
@@ -160,7 +162,7 @@ def checked(path: Path) -> None:
 
 
 def beside(trace: Trace, kineto: Kineto) -> Merged:
-    """Put a capture and a torch trace that was read on one axis.
+    """Put a capture and a parsed torch trace on one axis.
 
     Raises:
         UsageError: they do not list the same launches, or their times contradict each other.
@@ -179,7 +181,7 @@ def beside(trace: Trace, kineto: Kineto) -> Merged:
     jumps = sum(clock.jumps for clock in known.values())
     on = moved(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
     rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)
-    if trace.calls:  # lines that the session has recorded
+    if trace.calls:  # lines recorded by the session
         rows = tuple(replace(one, stack=one.stack or own.stack) for one, own in zip(rows, trace.calls, strict=True))
     problems = on.problems
     if pairs.unsure:

@@ -1,7 +1,5 @@
-"""Compiled loops over columns, where numpy needs many passes, and a type of Python that records launches. Optional:
-without them numpy and Python give the same results.
-
-Only next to damaged clocks, far from all others, does numpy round times more coarsely.
+"""Compiled loops over columns, where numpy needs many passes, and a Python type that records launches. Optional:
+without them numpy and Python give the same results, except that numpy rounds times near damaged clocks more coarsely.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _begin_of: Callable[[Any], ctypes.Array[ctypes.c_char]] = (ctypes.c_char * 0).fr
 
 
 def available() -> bool:
-    """True if the compiled functions are there, and KSCOPE_NATIVE=0 does not turn them off."""
+    """True if the compiled functions exist, and KSCOPE_NATIVE=0 does not turn them off."""
     return os.environ.get("KSCOPE_NATIVE") != "0" and _loaded() is not None
 
 
@@ -42,7 +40,7 @@ def path() -> Path | None:
 
 
 def digest() -> str:
-    """The CRC-32 of the C sources. A library built from others may expect other arguments, and is not used."""
+    """The CRC-32 of the C sources. A library built from other sources may expect other arguments, and is not used."""
     sources = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
     return f"{zlib.crc32(b''.join(source.read_bytes() for source in sources)):08x}"
 
@@ -59,8 +57,8 @@ def call(name: str, *arguments: _Argument) -> int:
 
     Args:
         name: of the function, without its prefix ks_.
-        arguments: arrays and memory are passed as pointers, of read-only arrays that are not contiguous a copy is
-            passed; int as int64_t, float as double.
+        arguments: arrays and memory are passed as pointers; read-only arrays that are not contiguous are copied;
+            int as int64_t, float as double.
 
     Returns:
         A number that depends on the function, never negative.
@@ -74,7 +72,9 @@ def call(name: str, *arguments: _Argument) -> int:
 
 
 def call_briefly(name: str, *arguments: _Argument) -> int:
-    """As call(), but with the interpreter's lock: for functions of microseconds, after which it would wait longer."""
+    """Same as call(), but with the interpreter's lock: for functions of microseconds, after which it would wait
+    longer.
+    """
     return _call(_with_lock(), name, arguments)
 
 
@@ -95,7 +95,7 @@ def threads() -> int:
 
 
 def one_thread() -> None:
-    """From now on functions work in the thread that calls them."""
+    """Let functions work in the calling thread from now on."""
     global _most_threads
     _most_threads = 1
     threads.cache_clear()
@@ -116,7 +116,7 @@ def _passed(argument: _Argument) -> ctypes.Array[ctypes.c_char] | ctypes.c_void_
 
 def _read_only(array: npt.NDArray[np.generic]) -> ctypes.c_void_p:
     """A pointer to an array that is not written, or to a copy if the array stores its only value once."""
-    import numpy as np  # who has an array has loaded it
+    import numpy as np  # callers with an array have already imported numpy
 
     assert not array.flags.writeable or array.flags.c_contiguous
     return np.ascontiguousarray(array).ctypes.data_as(ctypes.c_void_p)
@@ -133,7 +133,7 @@ class _Buffer(ctypes.Structure):
 
 
 def _address(memory: memoryview) -> int:
-    """Where contiguous memory begins; 0, which is NULL, if it is empty. Raises BufferError for other memory."""
+    """The address of contiguous memory; 0, which is NULL, if it is empty. Raises BufferError for other memory."""
     found = _Buffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(found), 0)
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
@@ -164,7 +164,7 @@ def _module() -> ModuleType | None:
     from importlib.util import module_from_spec, spec_from_file_location  # few processes launch kernels
 
     spec = spec_from_file_location(f"{__name__}._native", path())
-    if spec is None or "t" in sys.abiflags:  # without the interpreter's lock Python's objects are others
+    if spec is None or "t" in sys.abiflags:  # free-threaded Python has other object layouts
         return None
     try:
         return module_from_spec(spec)

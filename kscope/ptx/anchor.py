@@ -1,11 +1,7 @@
-"""Anchors among the records of long warps: a reader then knows the time even if the SM's clock changes in between.
+"""Anchors among the records of long warps, so that a reader knows the time even if the SM's clock changes in between.
 
-    ks_edge  .b32   minus the clock at the last anchor, in steps of 2^16, in 16 bits; bit 17 and above: the anchors
-    ks_due   .pred  a record ended at least four steps later
-
-A record's end shows whether an anchor is due: three instructions, once per iteration of a loop
-(lowering/anchor_sites.py). A branch skips the rest. In a loop of one basic block with one region
-(lowering/loop_registers.py) even those would cost too much: an anchor is only before it, if another loop contains it.
+ks_edge  .b32   minus the clock at the last anchor, in steps of 2^16, in 16 bits; bit 17 and above: the anchors
+ks_due   .pred  a record ended at least four steps later
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ from ..capture import layout, wire
 from .kernel import Kernel
 
 _STEPS, _ONE = 0xFFFF, 1 << wire.ANCHORS_SHIFT
-"""Of ks_edge: the bits of the steps, and one anchor."""
+"""The bits of the steps in ks_edge, and one anchor."""
 
 
 def _since(into: str, clock: str) -> str:
@@ -41,6 +37,10 @@ def first_edge(kernel: Kernel) -> str:
 def due(end: str) -> str:
     """Before the stores of a basic block, so that the branch of anchor() need not wait for the predicate.
 
+    Three instructions, once per iteration of a loop (lowering/anchor_sites.py); a branch skips the rest. A loop of one
+    basic block with one region (lowering/loop_registers.py) has none: there an anchor only precedes the loop, if
+    another loop contains it.
+
     Args:
         end: 64-bit register with the clock that was read last.
     """
@@ -52,7 +52,7 @@ def due(end: str) -> str:
 
 # if due, and on: ring[n & mask] = {clock, id, clock, time}; n += 1
 def anchor(kernel: Kernel, left: str = "") -> str:
-    """Behind the stores of a basic block. left: stores of records that are still in registers."""
+    """After the stores of a basic block. left: stores of records that are still in registers."""
     conditions = ["ks_on"] if kernel.late else []  # all lanes count alike, unless each has its own records
     fits = ""
     if kernel.recording.fill == "stop":
@@ -84,7 +84,7 @@ def anchor_now(kernel: Kernel) -> str:
 
 # if on, and the ring overflowed, and there were anchors: ring[n & mask] = {clock, id, clock, anchors}; n += 1
 def last_anchor(kernel: Kernel, clock: str) -> str:
-    """Before the kernel returns, where ks_x is free: how many anchors there were, which a full ring does not show.
+    """Before the kernel returns, where ks_x is free: the number of anchors, which a full ring does not show.
 
     Args:
         kernel: the kernel.

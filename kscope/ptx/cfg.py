@@ -1,6 +1,5 @@
-"""PTX text as statements and basic blocks: as much structure as placing marks needs.
-
-Everything is read in bare(text), where comments and strings are blank.
+"""PTX text as statements and basic blocks: as much structure as placing marks needs. All offsets are in bare(text),
+where comments and strings are blank.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Statement:
     """One piece of a function's body, at text[start:end].
 
     Attributes:
-        sort: its sort.
+        sort: the kind of statement.
         start, end: its place in the text.
         scope: offsets of the braces around it, outermost first.
         name: of a label; the target of a jump; or "exit".
@@ -80,7 +79,7 @@ class Statement:
 
     @property
     def flushes(self) -> bool:
-        """Whether finished records must be stored before it, because control may enter or leave here."""
+        """True if finished records must be stored before it, because control may enter or leave here."""
         return self.sort in ("label", "jump", "leave", "call")
 
 
@@ -104,7 +103,7 @@ class Function:
 
     @property
     def has_flat_blocks(self) -> bool:
-        """Whether its directives require blocks of one dimension."""
+        """True if its directives require blocks of one dimension."""
         directives = self.text[self.text.rfind(")", 0, self.open) : self.open]
         return _FLAT.search(directives) is not None
 
@@ -160,7 +159,7 @@ def functions(text: str) -> tuple[Function, ...]:
 
 
 def _scan(text: str, at: int) -> tuple[list[Statement], int]:
-    """The statements from `at` to the brace that closes the body, and that brace's offset."""
+    """The statements from `at` to the closing brace of the body, and that brace's offset."""
     out: list[Statement] = []
     scope: tuple[int, ...] = ()
     source = (0, 0)

@@ -1,4 +1,4 @@
-"""The claim: which lanes record, a slab for each of them, and its head."""
+"""The claim: selects the lanes that record, and gives each a slab and its head."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def attempt(kernel: Kernel, opened: bool = False) -> str:
 
 # stripe = min(smid, reserve)
 def _stripe(kernel: Kernel) -> str:
-    """The stripe that a lane claims from.
+    """The stripe from which a lane claims.
 
     If one lane per warp records, it is lane 0, and adding its number changes nothing, but hides from the assembler that
     the address is uniform. For a uniform address it would gather the warp's lanes with votes and a shuffle, and the
@@ -62,7 +62,7 @@ def _stripe(kernel: Kernel) -> str:
 
 
 def _take(units: str) -> str:
-    """The ks_try lanes claim from ks_stripe; claim() looks at the result."""
+    """The ks_try lanes claim from ks_stripe; claim() checks the result."""
     return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {wire.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
@@ -76,15 +76,15 @@ def _take(units: str) -> str:
 # if granted(p): head; else again(), and then a head or none
 # if this is block 0's first warp: launch_entry()
 def claim(kernel: Kernel, opened: bool = False) -> str:
-    """Check what attempt() claimed and write the head; lanes without a slab stop recording. opened: only where the gate
-    is open; ks_base of other lanes is anything.
+    """Check the result of attempt() and write the head; lanes without a slab stop recording.
 
-    Placed at the function's scope, where again() finds its labels.
+    Placed at the function's scope, where again() finds its labels. opened: only where the gate is open; ks_base of
+    other lanes is undefined.
     """
     units = kernel.units
     off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)
     gate = "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n\t@ks_full bra.uni KS_DONE;\n"
-    # for other lanes a uniform address, because stores look at it before their predicate
+    # a uniform address for other lanes, because stores use it before their predicate
     others = "" if opened else "\tselp.b64 ks_base, ks_base, 0, ks_on;"
     made = f"\t{{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n{_words(kernel, opened)}"
     # of the linear block and the warp; a grid of more blocks than a head can number may write its entry again
@@ -131,7 +131,7 @@ def _look(units: str) -> str:
 
 
 def _given_up(kernel: Kernel) -> str:
-    """A lane that found no room at the entry does not try again, and has no slab from there."""
+    """A lane that found no room at the entry does not try again, and has no slab from the entry."""
     if not kernel.late:
         return ""
     return (
@@ -216,7 +216,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "\t@!ks_q bra KS_LATE;\n"
         # these lanes try only once
         "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
-        # computed and loaded anew: kept since the entry, they would hold five registers in the whole kernel
+        # computed and loaded again: kept since the entry, they would hold five registers in the whole kernel
         f"\t{thread_id('ks_thread', kernel.flat)} mov.u32 ks_sm, %smid;\n"
         f"\tld.const.u64 ks_ctl, [{wire.CTL_SYMBOL}]; mov.u32 ks_stripes, 0;"
         f" @ks_l ld.global.u32 ks_stripes, {gate('stripes')};\n"
@@ -232,7 +232,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "\t{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n"
         f"\tmad.wide.u32 ks_h, ks_at, {wire.UNIT}, ks_ring;\n"
         f"{_words(kernel)}\t@ks_l st.global.v4.u32 [ks_h], {{{_HEAD}}};\n"
-        # its waits before were counted, and stored nowhere
+        # its earlier waits were counted, but not stored
         "\t@ks_l mov.u64 ks_base, ks_h; @ks_l mov.u32 ks_n, 0; or.pred ks_on, ks_on, ks_l; }\n"
         "KS_LATE:\n\t}\n"
     )

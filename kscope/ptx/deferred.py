@@ -1,6 +1,6 @@
-"""Records that are stored later: in registers until then, and stored where the warp waits for tensor cores.
+"""Records that stay in registers until the warp waits for tensor cores, and are stored there.
 
-ks_d<n>  .pred  the records that stay in registers at the end n of a loop (lowering/deferred_stores.py) are there
+ks_d<n>  .pred  records stayed in registers at the end n of a loop (lowering/deferred_stores.py)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def keep(number: int) -> str:
 
 
 def gone(number: int) -> str:
-    """Behind their stores."""
+    """After their stores."""
     return f"\t{_set(number, 'ne')}"
 
 

@@ -10,9 +10,9 @@ from .anchor import first_edge
 from .kernel import Kernel, Slot
 
 _ROOM = 768
-"""Bytes."""
+"""In bytes."""
 _NO_ENTER = "\tmov.u32 ks_seq, 0;\n"
-"""No enter was stored yet."""
+"""Before the first stored enter."""
 
 
 def control_symbol() -> str:

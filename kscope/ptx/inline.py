@@ -1,4 +1,4 @@
-"""Texts that only inline assembly in a C++ header needs: the C++ compiler decides where they end up."""
+"""Texts for inline assembly in a C++ header, where the C++ compiler decides where they end up."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def remember(kernel: Kernel, slot: str, record: str, value: str) -> str:
 
 ENTERED = re.compile(r"mov\.u64 ks_t(\d+),[^;]*;")
 LEFT = re.compile(r"cvt\.u32\.u64 ks_sl, ks_t(\d+);")
-"""How a text shows that remember() of a slot is in it, and that the slot's record is stored."""
+"""Traces of remember() of a slot in a text, and of the store of the slot's record."""
 
 
 def remembered(slots: int) -> str:

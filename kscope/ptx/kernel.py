@@ -1,4 +1,4 @@
-"""What the text of one kernel depends on, as plain data."""
+"""Parameters of the text of one kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Slot:
     Attributes:
         index: number of the registers.
         name: the region's name.
-        type: the type of its value; None without.
+        type: type of its value; None without one.
         conditional: one of its marks has a predicate.
     """
 
@@ -29,7 +29,7 @@ class Slot:
 
     @property
     def wide(self) -> bool:
-        """Whether its value has 64 bits."""
+        """True if its value has 64 bits."""
         return is_wide(self.type)
 
     @property
@@ -39,7 +39,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the text of one kernel depends on.
+    """Parameters of the text of one kernel.
 
     Attributes:
         recording: the options.
@@ -47,11 +47,11 @@ class Kernel:
         log2_records: log2 of its slabs' capacity.
         id: (low, high) words of LAUNCH["kernel"], as PTX operands.
         arch: the compute capability, such as 90.
-        pins: ks_never is needed, a predicate that never holds.
+        pins: it needs ks_never, a predicate that never holds.
         flat: its blocks certainly have one dimension.
         size_offset: offset in the control block of the word with its slabs' size, as a PTX operand; None: it is
             2^log2_records in every launch.
-        anchored: some marks are in loops, so that long warps have anchors among their records (anchor.py).
+        anchored: some marks are in loops, so long warps have anchors among their records (anchor.py).
     """
 
     recording: Recording
@@ -66,7 +66,7 @@ class Kernel:
 
     @property
     def sized(self) -> bool:
-        """Whether each warp reads the size of its slab, into ks_last and ks_units."""
+        """True if each warp reads the size of its slab, into ks_last and ks_units."""
         return self.size_offset is not None
 
     @property
@@ -81,11 +81,11 @@ class Kernel:
 
     @property
     def late(self) -> bool:
-        """Whether lanes may claim after the entry, because the first lane to get there records some mark."""
+        """True if lanes may claim after the entry, because some mark is recorded by the first lane to get there."""
         return ANY_LANE in self.specs
 
     def elects(self, spec: str | None) -> bool:
-        """Whether the first lane to get there records marks of this strategy."""
+        """True if the first lane to get there records marks of this strategy."""
         return (spec or self.recording.strategy.spec) == ANY_LANE
 
     def owner(self, spec: str | None) -> str:

@@ -1,12 +1,8 @@
 """A record in a loop around one region (lowering/loop_registers.py), in registers that the next one need not wait for.
 
-The assembler gives a record's words, its address and short-lived values the same few registers, and an instruction
-that writes one waits for the store that reads it. Here values that are ready early have registers that are live across
-iterations, which the assembler cannot reuse, and what the store reads is copied last. Per loop:
-
-    ks_b<l>, ks_x<l>  .b32   clock at the begin, at the end       ks_to<l>    .b64   the record's address
-    ks_q<l>_0 to 3    .b32   the words that are stored            ks_fits<l>  .pred  whether they are, fill="stop"
-    ks_nth<l>         .b32   the record's place in the ring       ks_nil<l>   .b32   0, which the assembler cannot know
+ks_b<l>, ks_x<l>  .b32   clock at the begin, at the end       ks_to<l>    .b64   the record's address
+ks_q<l>_0 to 3    .b32   the words to store                   ks_fits<l>  .pred  there is room, fill="stop"
+ks_nth<l>         .b32   the record's place in the ring       ks_nil<l>   .b32   0, unknown to the assembler
 """
 
 from __future__ import annotations
@@ -17,7 +13,12 @@ from .record import counted
 
 
 def declared(loop: int) -> str:
-    """Declare a loop's registers, at the entry's function scope."""
+    """Declare a loop's registers, at the entry's function scope.
+
+    The assembler gives a record's words, its address and short-lived values the same few registers, and an instruction
+    that writes one waits for the store that reads it. These registers are live across iterations, so it cannot reuse
+    them; values that are ready early go there, and the operands of the store are copied last.
+    """
     words = ", ".join(f"ks_q{loop}_{word}" for word in range(4))
     return (
         f"\t.reg .b64 ks_to{loop}; .reg .pred ks_fits{loop};"
@@ -89,5 +90,5 @@ def _count(kernel: Kernel, owner: str, loop: int) -> str:
 
 
 def _turn(kernel: Kernel, loop: int) -> str:
-    """The next record's place; computed later, it would share a register with the address."""
+    """Compute the next record's place; later, it would share a register with the address."""
     return f"\tand.b32 ks_nth{loop}, ks_n, {kernel.last};\n"

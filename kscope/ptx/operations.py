@@ -1,8 +1,7 @@
 """Records of operations on barriers: any lane may execute one, and the record has the barrier and the number of lanes.
 
-The operand of a mark is ADDRESS or ADDRESS|PARITY, where ADDRESS is what the instruction has in brackets: a register or
-a symbol, and an offset (%r1+8), after `generic:` if it is no shared address. `first:`, `one:` or `each:` may come
-before.
+A mark's operand is ADDRESS or ADDRESS|PARITY. ADDRESS is the instruction's operand in brackets: a register or a symbol,
+and an offset (%r1+8), after `generic:` if it is no shared address. `first:`, `one:` or `each:` may precede it.
 """
 
 from __future__ import annotations
@@ -15,25 +14,26 @@ from .record import clock
 
 _ADDRESS = re.compile(r"(generic:)?([%\w$.]+)(?:\+(-?\w+))?")
 NO_ADDRESS = "0"
-"""The operand of a commit, which is at no barrier."""
+"""The operand of a commit, which has no barrier."""
 _LANES, _PARITY = operations.LANES_SHIFT, operations.PARITY_SHIFT
 _KEPT = operations.ADDRESS_MASK | operations.BLOCK_MASK
 WIDE = "wide:"
-"""Before the register of a 64-bit address."""
+"""Prefix of the register of a 64-bit address."""
 FIRST, ONE, EACH = "first:", "one:", "each:"
-"""Before all else: lane 0 alone executes it; one lane does; lanes may have different addresses, and one lane records
-for each."""
+"""Prefixes of an operand: lane 0 alone executes it; one lane does; lanes may have different addresses, and one lane
+records for each.
+"""
 
 
 def declared(slot: Slot) -> str:
-    """At the top of the entry, for a slot of waits: ks_t<i>, whether the lane waits for what ks_v<i> has."""
+    """Declare ks_t<i> for a slot of waits, at the top of the entry: the lane waits for the barrier in ks_v<i>."""
     return (
         f"\t.reg .pred ks_t{slot.index}; setp.ne.u64 ks_t{slot.index}, ks_ctl, ks_ctl; mov.b32 ks_v{slot.index}, 0;\n"
     )
 
 
 def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: bool = True) -> str:
-    """Before an operation: what it is about, the number of lanes that execute it, and a clock; the first one records.
+    """Before an operation: its barrier, the number of lanes that execute it, and a clock; the first lane records.
 
     Args:
         kernel: the kernel.
@@ -74,7 +74,7 @@ def _how(operand: str) -> tuple[str, str]:
 
 
 def address(operand: str) -> str:
-    """What a mark's operand has in brackets in its instruction, whichever lanes execute that."""
+    """The operand in brackets of a mark's instruction, whichever lanes execute it."""
     return _how(operand)[1]
 
 
@@ -83,7 +83,7 @@ def _copied(held: str, when: str) -> str:
 
 
 def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
-    """Before a loop that waits: which barrier and parity, and a clock.
+    """Before a loop that waits: the barrier, the parity, and a clock.
 
     Args:
         kernel: the kernel.
@@ -95,7 +95,7 @@ def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
 
 
 def drain(kernel: Kernel, slot: Slot, left: str) -> str:
-    """Before a wait for groups: the lane, how many may stay in flight, and a clock."""
+    """Before a wait for groups: the lane, the number that may stay in flight, and a clock."""
     value = f"ks_v{slot.index}"
     how, left = _how(left)
     lane = f"mov.u32 {value}, %laneid; mad.lo.u32 {value}, {value}, {1 << operations.BLOCK_SHIFT}, {left};"
@@ -105,7 +105,7 @@ def drain(kernel: Kernel, slot: Slot, left: str) -> str:
 
 # if this is no repetition: start = clock, what = barrier and parity
 def attempt(kernel: Kernel, slot: Slot, operand: str) -> str:
-    """Before an instruction that waits: a failed one that is tried again is one wait."""
+    """Before an instruction that waits: repeated attempts are one wait."""
     n = slot.index
     return (
         "\t{ .reg .b32 ks_x, ks_y; .reg .pred ks_q;\n"
@@ -117,7 +117,7 @@ def attempt(kernel: Kernel, slot: Slot, operand: str) -> str:
 
 # if over: end = clock
 def success(kernel: Kernel, slot: Slot, over: str) -> str:
-    """After it. over: the predicate that it sets."""
+    """After an instruction that waits. over: the predicate that it sets."""
     n = slot.index
     return f"\tnot.pred ks_t{n}, {over}; mov.pred ks_w{n}, {over};\n\t{clock(kernel, f'ks_e{n}')}\n"
 

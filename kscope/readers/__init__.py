@@ -32,4 +32,4 @@ READERS: dict[str, Callable[..., Trace]] = {
     "sm-profiler": sm_profiler,
     "proton": proton,
 }
-"""What --from takes on the command line."""
+"""Readers for --from on the command line."""

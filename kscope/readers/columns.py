@@ -87,7 +87,7 @@ class WarpRows:
 
 
 def recorded_by(profiler: str) -> Callable[[Callable[P, Trace]], Callable[P, Trace]]:
-    """Decorator of a reader: its traces name the profiler whose data they are."""
+    """Decorator of a reader: its traces name the profiler of the data."""
 
     def decorated(read: Callable[P, Trace]) -> Callable[P, Trace]:
         @wraps(read)
@@ -112,7 +112,7 @@ def trace(
         launches: the launches that the warps refer to.
         cycles: True if ticks are SM cycles, else they are ns of %globaltimer.
         noun: the other profiler's word for an id.
-        origin: ns that times are relative to; None for the first tick.
+        origin: ns subtracted from times; None for the first tick.
     """
     fits = (warps.group >= 0) & (warps.group < MOST_GROUPS) & (warps.block >= 0) & (warps.block < MOST_BLOCKS)
     placed = fits[records.warp_row]

@@ -1,8 +1,4 @@
-"""Pairs separate begins and ends into spans, for whole columns.
-
-Within one warp and event an end belongs to the latest open begin, as brackets do. So at one depth begins and ends
-alternate, and neighbors there are pairs.
-"""
+"""Pairs separate begins and ends into spans, for whole columns."""
 
 from __future__ import annotations
 
@@ -16,6 +12,9 @@ BEGIN, END = 1, -1
 
 def pair(key: Int64, step: Int64) -> tuple[Int64, Int64, Int64]:
     """Pair the marks (n,), in the order in which each warp made them.
+
+    Within one warp and event an end belongs to the latest open begin, as brackets do. So at one depth begins and ends
+    alternate, and neighbors there are pairs.
 
     Args:
         key: (n,) equal for marks of one warp and event.
@@ -64,10 +63,10 @@ def unwrapped(low: Int64, lane: Int64) -> tuple[Int64, Bools]:
     """Extend 32-bit times (n,), grouped by warp.
 
     Each step within a warp takes the shorter way around; the warps' first times are within 2^31 of the first one. Times
-    begin in the same turn as `low`'s first, or at 2^32 if some lie before it.
+    begin in the same 2^32 as `low`'s first, or at 2^32 if some lie before it.
 
     Returns:
-        (times, which of them go back).
+        (times, True for those that go back).
     """
     if not len(low):
         return low, np.zeros(0, bool)

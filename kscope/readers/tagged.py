@@ -2,14 +2,13 @@
 
     word 0               blocks | groups << 32
     word 1 + k*lanes + l the k-th record of lane l = block * groups + group:  tag | low half of %globaltimer << 32
-
     tag bits       31       24 23           12 11       2 1  0
     FlashInfer     |           lane           |  event   | kind |    and TVM, warpscope
     since #1305    |    SM    |     block     |  event   | kind |
     Mirage         |  number (13)  | lane (8) | event (9)| kind |
 
-kind: 0 begin, 1 end, 2 a point in time, 3 the lane's end (TVM, warpscope). A word of zeros was not written. Whose
-record it is follows from its place; its tag must agree.
+kind: 0 begin, 1 end, 2 a point in time, 3 the lane's end (TVM, warpscope). A word of zeros was not written. A record's
+place gives its lane, and its tag must agree.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: 
 def read(
     marks: Marks, fits: Bools, names: dict[int, str], notes: Notes, launched: Launched, noun: str = "event"
 ) -> Trace:
-    """The trace of the marks that are where they fit, for all layouts of this family."""
+    """The trace of the marks that fit their place, for all layouts of this family."""
     if not fits.all():
         marks = marks.take(fits)
     if (marks.lane[1:] < marks.lane[:-1]).any():  # as in a buffer whose tags and places differ

@@ -25,7 +25,7 @@ MOST_DEVICE = (1 << 20) - 1
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """Readers of a .npy file's header, by version."""
 _DAMAGED = (ArithmeticError, EOFError, LookupError, RecursionError, SyntaxError, TokenError, TypeError, ValueError)
-"""What numpy raises for a file that is not an array."""
+"""Errors that numpy raises for a file that is not an array."""
 
 
 def words(call: str, buffer: Any, device: object, notes: Notes) -> npt.NDArray[np.uint64]:
@@ -76,7 +76,7 @@ def _file(path: Path) -> Bytes:
         return np.fromfile(path, np.uint8)
     try:
         with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what Python 2 wrote is read as well
+            warnings.simplefilter("ignore", UserWarning)  # files of Python 2 are read as well
             return _bytes(_array(file, size))
     except _DAMAGED as error:
         reason = textwrap.shorten(str(error), 200)  # it may quote the whole header
@@ -85,7 +85,8 @@ def _file(path: Path) -> Bytes:
 
 def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
     """The array in a .npy file of that many bytes. numpy trusts the header: elements of zero bytes would end the
-    process. Raises what numpy raises, and ValueError."""
+    process. Raises numpy's errors, and ValueError.
+    """
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"version {version[0]}.{version[1]}")

@@ -1,6 +1,5 @@
-"""Figures beside the timeline: histograms, longest spans, and imbalance.
-
-A histogram's bins are the upper bits of the duration as a float32: 64 of equal width per power of two, from one shift.
+"""Figures beside the timeline: histograms, longest spans, and imbalance. A histogram's bins are the upper bits of the
+duration as a float32: 64 of equal width per power of two, from one shift.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ MOST_NAMES = 512
 LONGEST = 24
 """Number of listed spans per name."""
 MOST_BLOCKS = 256
-_SHIFT = 17  # of 23 bits of mantissa, 6 stay
+_SHIFT = 17  # 6 of 23 bits of mantissa remain
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ def axes(scene: Scene) -> Axes:
 
 
 class Figures:
-    """Counts of one place; merge() adds those of another.
+    """Counts for one SM; merge() adds another's.
 
     Attributes:
         histogram: (names, bins) from axes.first on.

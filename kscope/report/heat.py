@@ -1,6 +1,6 @@
-"""The overview: per SM and time, what its warps did most, and how busy they were, at several levels.
+"""The overview: the main region of the warps per SM and time, and how busy they were, at several levels.
 
-A span adds its time to the bins that it covers, exactly, and subtracts it from its parent. So a bin holds self times:
+A span adds its time to the bins that it covers, exactly, and subtracts it from its parent, so a bin holds self times:
 
     edge at x, bin i = floor(x):  bin i gets 1 - frac(x), every later bin gets 1
     span:                         its first edge minus its last
@@ -23,7 +23,7 @@ MOST_SHARES = 24
 """Number of names with self time at the coarsest level, for searching."""
 _STEP = 4  # bins of a level that make one of the next
 _COARSEST, _FINEST = 1 << 10, 1 << 14
-_NOISE = 1e-7  # what sums of many edges leave
+_NOISE = 1e-7  # rounding error of the sum of many edges
 _CELLS = 1 << 17  # name x bin of one place that are worth having at once
 
 

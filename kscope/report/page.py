@@ -1,8 +1,6 @@
-"""The page: one HTML file with its style, script and data, which uses no network.
-
-Names in a trace never become markup or script: they are JSON in an element that browsers do not run, with every `<`,
-`>` and `&` escaped, and the script writes them as text. The page's policy allows its own script and style, by their
-hashes, and nothing else.
+"""The page: one HTML file with its style, script and data, which uses no network. Names in a trace never become markup
+or script: they are JSON in an element that browsers do not run, with every `<`, `>` and `&` escaped, and the page's
+policy allows only its own script and style, by their hashes.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ SCRIPTS = (
     "axis.js", "overview.js", "cells.js", "warps.js", "boxes.js", "hits.js", "details.js", "table.js", "histogram.js",
     "imbalance.js", "search.js", "input.js", "main.js",
 )  # fmt: skip
-"""In the order in which they form one script."""
+"""Scripts in the order in which they form one script."""
 _ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 

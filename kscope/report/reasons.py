@@ -1,4 +1,4 @@
-"""Bars of why warps waited: each reason has one color on all pages."""
+"""Bars of stall reasons: each reason has one color on all pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def colors(rows: Iterable[Mapping[str, int]]) -> dict[str, str]:
     """A color for each reason, the most frequent first.
 
     Args:
-        rows: samples by reason; what was issued has a separate color.
+        rows: samples by reason; issued ones have a separate color.
     """
     total = Counter[str]()
     for row in rows:

@@ -1,7 +1,4 @@
-"""What a report draws: names in order, and the records of one SM at a time.
-
-A record is drawn by its code, a row of a small table: its name, its kind, and the line of its warp's row.
-"""
+"""The scene of a report: names in order, and the records of one SM at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from .drawn_warps import DrawnWarps, arrange
 from .pack import narrow
 
 SPAN, INSTANT, COUNTER, UNKNOWN = range(4)
-"""How a record is drawn. UNKNOWN: a span longer than 32-bit clocks can measure."""
+"""Ways to draw a record. UNKNOWN: a span longer than 32-bit clocks can measure."""
 MOST_LINES = 128
 _PART = 1 << 19  # records that are handled, and unpacked in the page, at a time
 

@@ -134,7 +134,7 @@ def _gaps(trace: TraceData) -> Table:
 
 
 def _path(trace: TraceData, edges: Sequence[Edge]) -> Table:
-    """Of each launch the path through the block that ended last, by region."""
+    """For each launch, the path through the block that ended last, by region."""
     rows, unmatched = list[tuple[str, ...]](), 0
     try:
         for launch in _longest_launches(trace):

@@ -57,7 +57,7 @@ def pieces(trace: TraceData, step: Step = no_progress, edges: Iterable[GivenEdge
 
 
 def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple[str, str]]:
-    """(id, text) of everything packed; adds to `about` what the page needs to read it."""
+    """(id, text) of everything packed; adds the data that the page needs to read it to `about`."""
     bins = heat.levels(shown)
     axes = figures.axes(shown)
     most = max(int(shown.drawn.row.max(initial=0)) + 1, 1)
@@ -97,7 +97,7 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
 
 
 def _about(shown: Scene, summary: Summary, edges: tuple[Edge, ...]) -> dict[str, Any]:
-    """What the page needs about the trace, except columns."""
+    """The page's facts about the trace, except columns."""
     trace, drawn, codes = shown.trace, shown.drawn, shown.codes
     typed, of_role = slices.valued_codes(shown), roles(trace)
     alive = sum(one.alive_ns for one in summary.warps)

@@ -1,1 +1,1 @@
-"""Machine code: read a cubin, insert instructions, check the result; docs/design/sass.md has the picture."""
+"""Machine code: read a cubin, insert instructions, check the result; see docs/design/sass.md."""

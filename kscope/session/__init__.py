@@ -1,1 +1,1 @@
-"""Sessions: profile(), the states of a process, outputs, and which kernels are kept."""
+"""Sessions: profile(), the states of a process, outputs, and the kernel filter."""

@@ -10,7 +10,7 @@ from ..instrument import registry
 
 
 def absent(backends: int, missing: Mapping[str, MissingError], modules: Sequence[ModuleMeta]) -> list[Problem]:
-    """Why kernels that ran may not be in the recording.
+    """Reasons why kernels that ran may not be in the recording.
 
     Args:
         backends: number of armed backends.

@@ -1,4 +1,4 @@
-"""bind(): sessions record kernels of code that was loaded without kscope."""
+"""bind(): lets sessions record kernels of code that was loaded without kscope."""
 
 from __future__ import annotations
 

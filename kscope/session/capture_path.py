@@ -1,4 +1,4 @@
-"""Where a session's capture is saved: checked before the run; a failed run never overwrites the last good capture."""
+"""The path of a session's capture: checked before the run; a failed run never overwrites the last good capture."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Claims output files for one process of a job: ranks that write the same path would overwrite each other's file.
-
-A claim is a lock on a hidden file beside the output, held until the process ends. The kernel releases the locks of dead
-processes, and forked children do not inherit them.
+"""Claims output files for one process of a job, as ranks that write the same path would overwrite each other's file. A
+claim is a lock on a hidden file beside the output, held until the process ends.
 """
 
 from __future__ import annotations
@@ -25,6 +23,8 @@ _held: dict[tuple[int, Path], int] = {}
 
 def claim(files: Iterable[Path]) -> None:
     """Claim files for this process until it ends. Does nothing without a launcher.
+
+    The kernel releases the locks of dead processes, and forked children do not inherit them.
 
     Raises:
         UsageError: another live process of the job has claimed one.
@@ -53,7 +53,7 @@ def _lock(path: Path, name: str) -> str:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError:
-            return ""  # the checks of the output report what cannot be written
+            return ""  # the checks of the output report unwritable paths
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

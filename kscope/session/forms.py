@@ -1,4 +1,4 @@
-"""The forms of a session beside `with`: a decorator, and start() and stop()."""
+"""The forms of a session besides `with`: a decorator, and start() and stop()."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Forms(ABC):
 
     @abstractmethod
     def _within(self, what: str) -> bool:
-        """Whether the session records. Raises UsageError outside its body."""
+        """True if the session records. Raises UsageError outside its body."""
 
     @abstractmethod
     def _renew(self) -> None:
@@ -85,7 +85,7 @@ class Forms(ABC):
 
 
 def _decorated(function: Callable[P, R], recorded: Callable[[], AbstractContextManager[object]]) -> Callable[P, R]:
-    """The function, called inside of recorded()."""
+    """The function, called inside recorded()."""
     if not callable(function):
         raise UsageError(f"@kscope.profile(...) on {function!r}: expected a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -1,4 +1,4 @@
-"""What a capture records about its process: versions, machine, place in a job, command and times."""
+"""Facts about the process in a capture: versions, machine, place in a job, command and times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def facts(started: int) -> dict[str, Any]:
 
 
 def _driver() -> str:
-    """The version of NVIDIA's driver, as Linux has it; empty without one."""
+    """The version of NVIDIA's driver according to Linux; empty without one."""
     try:
         return Path("/sys/module/nvidia/version").read_text().strip()
     except OSError:

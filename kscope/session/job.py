@@ -29,15 +29,15 @@ _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_
 
 
 def folder_of(folder: Path, rank: int) -> Path:
-    """Where a rank's files are: a hive partition, of which DuckDB and others read `rank`."""
+    """The folder of a rank's files: a hive partition, from which DuckDB and others read `rank`."""
     return folder / f"rank={rank:04}"
 
 
 def check(folder: Path) -> Path:
-    """This rank's folder, made if it is missing.
+    """This rank's folder, created if it is missing.
 
     Raises:
-        UsageError: it has a recording, or cannot be made.
+        UsageError: it has a recording, or cannot be created.
     """
     own = folder_of(folder, place().rank)
     try:
@@ -86,7 +86,7 @@ class Job:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank compared its GPU's timer with those of others."""
+        """True if this rank compared its GPU's timer with those of others."""
         return isinstance(self._clocks, Leader) and bool(self._clocks.found)
 
     def run(self, execute: Callable[[], object]) -> None:
@@ -127,13 +127,13 @@ class Job:
                 self._clocks.stop()
                 self._clocks.compare()
             meeting.gather()
-        except UsageError as error:  # of a rank that failed: what this one recorded is kept
+        except UsageError as error:  # another rank failed: what this one recorded is kept
             self.together = False
             self.note(f"{error}: clocks were not compared at the end")
         if self._clocks is not None:
             self._clocks.close()
             for trouble in self._clocks.troubles[:1]:
-                self.note(f"rank {self.here.rank}: GPUs were not compared until the end: {trouble}")
+                self.note(f"rank {self.here.rank}: GPU clock comparison stopped early: {trouble}")
         self._save()
 
     def _begin(self, meeting: Rendezvous) -> None:

@@ -1,4 +1,4 @@
-"""What the ranks of `kscope run --ranks` write together at the end: their records as a dataset, and durations."""
+"""Files that the ranks of `kscope run --ranks` write together at the end: their records as a dataset, and durations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(job: Job, capture: Capture, trace: Trace, file: Path, *, sketch: bool)
 
     Args:
         job: all ranks.
-        capture, trace, file: what this one recorded, and where that is saved.
+        capture, trace, file: this rank's recording, and its path.
         sketch: also write distributions of durations.
 
     Raises:
@@ -51,7 +51,7 @@ def write(job: Job, capture: Capture, trace: Trace, file: Path, *, sketch: bool)
 
 
 def merged(folder: Path) -> str:
-    """What writes the dataset later."""
+    """The command that writes the dataset later."""
     return f"kscope merge {folder} -o data/ writes all"
 
 
@@ -60,7 +60,7 @@ def _records(job: Job, capture: Capture, trace: Trace, file: Path) -> None:
     from ..merging.ranks import dataset  # loaded on first use
 
     meeting = job.meeting
-    gpus = 0 if file.stem.endswith(".failed") else len(capture.devices)  # what a device that failed recorded is apart
+    gpus = 0 if file.stem.endswith(".failed") else len(capture.devices)  # the records of a failed device stay separate
     ranks = meeting.gather([file.name, gpus, job.leads, job.host])
     recorded = [rank for rank, (_, count, _, _) in enumerate(ranks) if count]
     if not recorded:
@@ -86,7 +86,7 @@ def _records(job: Job, capture: Capture, trace: Trace, file: Path) -> None:
 
 
 def _report(job: Job, found: Sequence[tuple[int, str, float]], file: Path) -> None:
-    """Rank 0 prints what was written, and what was not."""
+    """Rank 0 prints which files were written, and which were not."""
     if job.here.rank:
         return
     problems = grouped((problem, rank) for rank, (_, problem, _) in enumerate(found) if problem)

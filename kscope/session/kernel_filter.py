@@ -1,4 +1,4 @@
-"""Kernels by name or hash: `profile(kernel="attn_*")`, applied to what was recorded."""
+"""Kernels by name or hash: `profile(kernel="attn_*")`, applied to the recording."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Patterns:
 
     @staticmethod
     def of(kernels: str | Sequence[str] | None) -> Patterns:
-        """From what a user types: one pattern or several. Raises UsageError."""
+        """Parse a user's argument: one pattern or several. Raises UsageError."""
         if kernels is None:
             return Patterns()
         globs = (kernels,) if isinstance(kernels, str) else tuple(kernels) if isinstance(kernels, Sequence) else ()
@@ -43,7 +43,7 @@ class Patterns:
         return () if any(hashed(glob) is not None for glob in self.globs) else self.globs
 
     def match(self, name: str, number: int) -> bool:
-        """Whether the kernel of that name and hash is kept."""
+        """True if the kernel of that name and hash is kept."""
         return not self.globs or any(fnmatchcase(name, glob) or hashed(glob) == number for glob in self.globs)
 
 
@@ -92,7 +92,7 @@ def unselected(selection: Selection, modules: Sequence[ModuleMeta], frontends: S
 
 
 def _what(kind: str) -> str:
-    """What a frontend needs to select for a kind of operation, see Frontend.selects."""
+    """The feature that a frontend needs to select a kind of operation, see Frontend.selects."""
     return PIPELINE if kind == PIPELINE else "kinds"
 
 

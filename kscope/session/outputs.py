@@ -1,4 +1,4 @@
-"""What a session does at its end: apply transforms to the trace and export files."""
+"""The end of a session: applies transforms to the trace and exports files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Finish:
 
     @staticmethod
     def of(export: Paths | None, then: Transforms | None) -> Finish:
-        """Check what a user passed to profile(export=..., then=...).
+        """Check the user's arguments profile(export=..., then=...).
 
         Raises:
             UsageError: a file cannot be written, or a transform is not a function.
@@ -61,7 +61,7 @@ class Finish:
 
         Raises:
             UsageError: a transform returned something other than a trace.
-            Exception: what a transform raises.
+            Exception: raised by a transform.
         """
         from ..trace import Trace, decode  # recording alone does not need the decoder
 

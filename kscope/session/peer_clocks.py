@@ -1,15 +1,13 @@
-"""The GPUs of a host compare their timers: the host's first rank with each of the others, one after the other, at both
-ends of the script and every few seconds while it runs.
-
-Two processes meet at a local socket, which carries the descriptors of their GPUs' memory. From then on the first rank
-begins each comparison, and the other one answers, each in a thread:
+"""Compares the timers of the GPUs of a host: the host's first rank with each of the others, one after the other, at
+both ends of the script and every few seconds while it runs.
 
     first rank                                other rank
     clears its word, sends slot and rounds -> clears its word, launches ks_ping_reply
     launches ks_ping_send                  <- is ready
     waits for its kernel, and keeps both   <- waits for its kernel, sends its readings
 
-A comparison that fails ends those of these two ranks: a late signal must not be taken for one of the next comparison.
+Two processes meet at a local socket, which carries the descriptors of their GPUs' memory. A comparison that fails ends
+those of these two ranks: a late signal must not be mistaken for one of the next comparison.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ _COMMAND = struct.Struct("<IIQ")
 
 @dataclass(frozen=True)
 class Effort:
-    """How thorough a comparison is.
+    """Effort of a comparison.
 
     Attributes:
         rounds: signals there and back.
         kept: rounds that are kept for each of the two inequalities: the tightest.
-        patience: cycles for which a kernel waits for the other one at most.
+        patience: most cycles for which a kernel waits for the other one.
     """
 
     rounds: int
@@ -69,8 +67,8 @@ class _Link:
     Attributes:
         gpu: the UUID of its GPU.
         theirs: the address of its memory here.
-        slot: the word of this side's memory that it writes.
-        comparisons: what was found.
+        slot: the word of this side's memory that the other rank writes.
+        comparisons: readings of each comparison.
     """
 
     socket: socket.socket
@@ -85,7 +83,7 @@ class Leader:
 
     Args:
         name: of the socket.
-        others: how many ranks.
+        others: number of other ranks.
         side: this GPU.
 
     Raises:
@@ -139,7 +137,7 @@ class Leader:
         self._thread.start()
 
     def stop(self) -> None:
-        """End that. A comparison that waits for a busy GPU is given up."""
+        """Stop the thread. A comparison that waits for a busy GPU is abandoned."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(_PATIENCE_S)
@@ -175,7 +173,7 @@ class Leader:
 
 
 class Follower:
-    """Another rank of the host: a thread answers the first one until that leaves. Arguments and errors as of Leader."""
+    """Another rank of the host. A thread answers rank 0 until it disconnects. See Leader for arguments and errors."""
 
     def __init__(self, name: str, side: PeerSide) -> None:
         self._side = side
@@ -196,7 +194,7 @@ class Follower:
         except BaseException:
             self._link.close()
             raise
-        self._link.settimeout(None)  # the next comparison comes when it comes
+        self._link.settimeout(None)  # the next comparison comes at any time
         self._closed = False
         self._thread = threading.Thread(target=self._serve, daemon=True, name="kscope-clocks")
         self._thread.start()
@@ -230,7 +228,7 @@ def tightest(mine: Int64, its: Int64, kept: int = THOROUGH.kept) -> dict[str, li
     Args:
         mine: (n, 2) before and after each round.
         its: (m,) in between; rounds that only one side has are left out.
-        kept: how many for each inequality.
+        kept: number of rounds for each inequality.
     """
     count = min(len(mine), len(its))
     sent, answered, its = mine[:count, 0], mine[:count, 1], its[:count]
@@ -266,7 +264,7 @@ def _exactly(link: socket.socket, size: int) -> bytes:
 
 
 def _shut(link: socket.socket) -> None:
-    """Also for the other side where a forked child of this process has the socket, too."""
+    """Shut the socket down, even if a forked child of this process has it, too."""
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
     link.close()

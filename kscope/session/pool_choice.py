@@ -1,9 +1,4 @@
-"""Where the records of a session with survive="auto" go, and why: by the expected number per second.
-
-A keeper's pool takes records at any rate. A file takes about 400 million a second, but needs no second process.
-The expected rate is that of one SM, times the SMs that record. One SM's rate is that of the densest earlier session
-of this process, else that of the densest kernel measured so far.
-"""
+"""Chooses where the records of a session with survive="auto" go, by the expected number per second."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ import numpy as np
 from ..capture.capture_data import DeviceCapture
 from ..capture.pools.pool_file import PoolDevice
 from ..decoding import slabs
-from ..instrument.sampling import Sampling
+from ..instrument.subset import Subset
 from ..marks.strategies import AllThreads, Strategy
 
 SPARSE = 280e6
@@ -29,48 +24,52 @@ _MOST_SLABS = 1 << 19
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a pool's records go, and the reason in words."""
+    """The place of a pool's records, and the reason in words."""
 
     how: Literal["shm", "keeper"]
     why: str
 
 
 class Rates:
-    """The highest rate of records per SM in this process's sessions with survive=, by device and sampled warps."""
+    """The highest rate of records per SM in this process's sessions with survive=, by device and recorded warps."""
 
     def __init__(self) -> None:
         self._of_sm: dict[tuple[str, int, tuple[int, ...] | None], float] = {}
 
-    def learn(self, devices: Iterable[DeviceCapture], epoch: int, sampling: Sampling) -> None:
-        """Learn from what a session has recorded."""
+    def learn(self, devices: Iterable[DeviceCapture], epoch: int, subset: Subset) -> None:
+        """Learn from a session's recording."""
         for device in devices:
-            sms, is_few = _recording(sampling, device.sms)
+            sms, is_few = _recording(subset, device.sms)
             if not sms or is_few:
                 continue
-            key = device.name, device.ordinal, sampling.warp
+            key = device.name, device.ordinal, subset.warp
             self._of_sm[key] = max(self._of_sm.get(key, 0.0), densest(device, epoch) / sms)
 
-    def of_sm(self, device: PoolDevice, sampling: Sampling) -> float | None:
+    def of_sm(self, device: PoolDevice, subset: Subset) -> float | None:
         """Records per second of one SM; None if no session has recorded."""
-        return self._of_sm.get((device.name, device.ordinal, sampling.warp)) or None
+        return self._of_sm.get((device.name, device.ordinal, subset.warp)) or None
 
 
 RATES = Rates()
 
 
-def choice(device: PoolDevice, sampling: Sampling, strategy: Strategy, rates: Rates = RATES) -> Choice:
-    """Where survive="auto" records.
+def choice(device: PoolDevice, subset: Subset, strategy: Strategy, rates: Rates = RATES) -> Choice:
+    """Choose where survive="auto" records.
+
+    A keeper's pool takes records at any rate. A file takes about 400 million a second, but needs no second process. The
+    expected rate is that of one SM, times the SMs that record. One SM's rate is that of the densest earlier session of
+    this process, else that of the densest kernel measured so far.
 
     Args:
         device: the device.
-        sampling: which blocks, warps and SMs record.
+        subset: which blocks, warps and SMs record.
         strategy: which lanes record.
         rates: of earlier sessions.
     """
     if not device.can_keep:
         return Choice("shm", "no second process can keep this device's memory")
-    measured = rates.of_sm(device, sampling)
-    sms, _ = _recording(sampling, device.sms)
+    measured = rates.of_sm(device, subset)
+    sms, _ = _recording(subset, device.sms)
     if measured is None and isinstance(strategy, AllThreads):
         return Choice("keeper", "all threads record, at an unknown rate")
     expected = sms * (DENSEST if measured is None else measured)
@@ -103,11 +102,11 @@ def densest(device: DeviceCapture, epoch: int) -> float:
     return float((np.interp(at + _WINDOW_NS, at, written) - written).max()) / _WINDOW_NS * 1e9
 
 
-def _recording(sampling: Sampling, sms: int) -> tuple[float, bool]:
-    """The most SMs that record at a time, by the blocks that record; and True if these blocks do not fill them."""
-    of_sms = float(sms if sampling.sm is None else sum(sm < sms for sm in sampling.sm))
-    if sampling.block is None:
+def _recording(subset: Subset, sms: int) -> tuple[float, bool]:
+    """The most SMs that record at a time, given the blocks that record; and True if these blocks do not fill them."""
+    of_sms = float(sms if subset.sm is None else sum(sm < sms for sm in subset.sm))
+    if subset.block is None:
         return of_sms, False
-    block = sampling.block
+    block = subset.block
     count = -(-(block.stop - block.start) // block.step)  # len() takes no range of all numbers
     return min(of_sms / block.step, count), count < of_sms / block.step

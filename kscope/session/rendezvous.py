@@ -1,7 +1,6 @@
-"""The ranks of a job meet: rank 0 listens, writes its address into the job's folder, and every rank connects.
-
-A rank sends lines. `?` is answered at once with rank 0's clock; a JSON value is answered, when every rank has sent one,
-with the list of all.
+"""Connects the ranks of a job: rank 0 listens, writes its address into the job's folder, and every rank connects. A
+rank sends lines: `?` is answered at once with rank 0's clock, a JSON value with the list of all ranks' values once
+every rank has sent one.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from .launcher import Place
 
 FILE = "meeting.json"
 TIMEOUT_S = 60.0
-"""How long ranks wait for one another at the beginning."""
+"""Timeout of ranks at the beginning."""
 LATER_S = 600.0
-"""How long they wait afterwards, while some still run or save. Those that have ended are noticed at once."""
+"""Timeout afterwards, while some still run or save. Ranks that have ended are noticed at once."""
 _LEAVING_S = 10.0
-"""How long rank 0 stays for ranks that read their last answer."""
+"""Time for which rank 0 stays for ranks that read their last answer."""
 _POLL_S = 0.05
 _READINGS = 32
 _BROKEN = "!"
@@ -52,7 +51,7 @@ class Rendezvous:
         self._lines = self._socket.makefile("r", encoding="utf-8")
 
     def gather(self, value: Any = None) -> list[Any]:
-        """Every rank's value, by rank; returns when all have given theirs.
+        """Every rank's value, by rank; returns once all ranks have sent theirs.
 
         Raises:
             UsageError: a rank has left, or did not arrive in time.
@@ -65,7 +64,7 @@ class Rendezvous:
 
     @property
     def address(self) -> str:
-        """Rank 0's, as this rank reaches it."""
+        """Rank 0's address, as this rank reaches it."""
         return str(self._socket.getpeername()[0])
 
     def readings(self) -> list[tuple[int, int, int]]:

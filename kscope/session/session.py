@@ -43,7 +43,7 @@ _EPOCHS = count(1)
 
 
 class Session(WithTorch, Pausing):
-    """The result of kscope.profile(): a context manager and a decorator, which then has the recording.
+    """The result of kscope.profile(): a context manager and a decorator, which has the recording afterwards.
 
     Attributes:
         path: the file that the capture is saved to; None for none.
@@ -57,7 +57,7 @@ class Session(WithTorch, Pausing):
         self._folder = None if path is None else path.absolute().parent
         self._kernels = Patterns.of(options.kernel)
         self._recording = recording(options)
-        self._sampling, self._pool = options.sampling(), options.pool_bytes()
+        self._subset, self._pool = options.subset(), options.pool_bytes()
         self._stalls = Stalls(options.sampling_period())
         self._named = {"pool": self._pool, "kernel": self._kernels.globs, **self._stalls.options}
         self._named["launch_stacks"] = options.launch_stacks
@@ -112,7 +112,7 @@ class Session(WithTorch, Pausing):
         return self._trace[1]
 
     def reset(self) -> None:
-        """Start again: drop what was recorded so far and what running warps still record.
+        """Start again: drop all records so far, and those that running warps still make.
 
         A launch that waits in a stream and begins later is recorded.
 
@@ -131,7 +131,7 @@ class Session(WithTorch, Pausing):
                 registry.frontend(name).begin()
 
     def _within(self, what: str) -> bool:
-        """Whether the session records. Raises UsageError outside its body."""
+        """True if the session records. Raises UsageError outside its body."""
         if STATE.active is not self and self.enabled:
             raise UsageError(
                 f"prof.{what}() outside the body of `with kscope.profile() as prof:`, or before prof.start()"
@@ -194,10 +194,10 @@ class Session(WithTorch, Pausing):
         if self._recording.survive:
             from .survival import Survival  # of few sessions
 
-            self._survival = Survival(self._recording, self._sampling, self._epoch, self._started, self._in_effect())
+            self._survival = Survival(self._recording, self._subset, self._epoch, self._started, self._in_effect())
 
     def _join(self, name: str) -> None:
-        """A frontend's backend is armed, and its launches run marked kernels."""
+        """Arm a new frontend's backend, and let its launches run marked kernels."""
         frontend = registry.frontend(name)
         if frontend.backend not in self._backends:
             try:
@@ -213,7 +213,7 @@ class Session(WithTorch, Pausing):
         """Let a backend record from now on, unless the session is paused."""
         backend.survive(None if self._survival is None else self._survival.open)
         try:
-            backend.arm(self._epoch, self._sampling, self._pool, self._folder)
+            backend.arm(self._epoch, self._subset, self._pool, self._folder)
         except BaseException:
             backend.disarm()  # some of several devices may be armed already
             raise
@@ -283,7 +283,7 @@ class Session(WithTorch, Pausing):
             self._leave(KeyboardInterrupt, KeyboardInterrupt(), None)
 
     def _terminated(self) -> str:
-        """Save what the host has, in the thread of SIGTERM; returns a message."""
+        """Save the host's records, in the thread of SIGTERM; returns a message."""
         capture = self._collect(wait=False) if STATE.active is self else self._capture
         if capture is None or self.path is None or self.saved is not None:
             return ""  # another thread has ended the session: the handler is still there
@@ -323,7 +323,7 @@ class Session(WithTorch, Pausing):
             remove_handler()
 
     def _in_effect(self) -> dict[str, Any]:
-        return in_effect(self._recording, self._sampling, **self._named)
+        return in_effect(self._recording, self._subset, **self._named)
 
     def _collect(self, *, wait: bool) -> Capture:
         problems = [one for name in STATE.names for one in registry.frontend(name).problems()]

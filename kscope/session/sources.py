@@ -11,7 +11,7 @@ from ..capture.samples import SampledFunction
 from ..instrument import source_texts
 
 _MOST_FILE, _MOST_SOURCE = 1 << 20, 8 << 20
-"""Bytes of a source, and of all, that a capture keeps."""
+"""Most bytes of a source, and of all, in a capture."""
 _KERNEL = re.compile(r"__global__[^;{(]*?\b(\w+)\s*\(")
 _BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
 
@@ -49,7 +49,7 @@ def _on_disk(file: str) -> str | None:
 
 
 def _compiled(file: str, function: str) -> str | None:
-    """The text that was compiled under this name; of several the only one that has the kernel."""
+    """The text that was compiled under this name; of several the only one with the kernel."""
     texts = source_texts.kept(file)
     if len(texts) > 1:
         texts = [text for text in texts if any(_is(name, function) for name in _KERNEL.findall(_BOUNDS.sub("", text)))]
@@ -57,7 +57,7 @@ def _compiled(file: str, function: str) -> str | None:
 
 
 def _is(name: str, function: str) -> bool:
-    """Whether the function is the kernel of this name, mangled or not."""
+    """True if the function is the kernel of this name, mangled or not."""
     return name == function or (function.startswith("_Z") and f"{len(name)}{name}" in function)
 
 

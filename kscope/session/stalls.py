@@ -39,7 +39,9 @@ class Stalls:
         self.options: dict[str, object] = {"stalls": None if period is None else True, "period": period}
 
     def begin(self, backend: Backend, epoch: int) -> None:
-        """A backend samples from now on. If it cannot, the session goes on without samples. A new epoch starts over."""
+        """Let a backend sample from now on. If it cannot, the session continues without samples. A new epoch
+        starts over.
+        """
         if self._period is None:
             return
         if epoch != self._epoch:
@@ -64,14 +66,14 @@ class Stalls:
             backend.wait()
 
     def end(self, *, wait: bool) -> None:
-        """Stop; everything that was launched has ended if `wait`."""
+        """Stop; if `wait`, all launches have ended."""
         for backend in self._backends:
             backend.end_samples(wait=wait)
 
     def collected(
         self, modules: Sequence[ModuleMeta], kernels: Patterns, launches: Mapping[int, LaunchCount]
     ) -> tuple[Samples | None, tuple[Problem, ...]]:
-        """The samples, or None; and the problems that a reader must know.
+        """The samples, or None; and problems for readers.
 
         Args:
             modules: of kernels with marks.
@@ -95,7 +97,7 @@ def _unsampled(text: str) -> Problem:
 
 
 def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernels: Patterns) -> Samples | None:
-    """What the backends sampled, with the code's instructions, of the kernels that are kept."""
+    """The backends' samples, with the code's instructions, for the kernels that are kept."""
     found = joined([_described(one, modules) for backend in backends for one in backend.samples()])
     if found is None:
         return None
@@ -110,7 +112,7 @@ def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernel
 
 
 def problems(samples: Samples | None) -> list[Problem]:
-    """What a reader of the samples must know."""
+    """Problems of the samples for readers."""
     if samples is None:
         return []
     found = list[Problem]()
@@ -214,7 +216,8 @@ def _of_one_cubin(
 
 
 def _kernel(symbol: str, builds: dict[str, int], modules: Sequence[ModuleMeta], mangled: bool) -> int | None:
-    """The id of a kernel with marks: of the module's metadata, else of the only kernel that the symbol may be of.
+    """The id of a kernel with marks: from the module's metadata, else of the only kernel to which the symbol may
+    belong.
 
     mangled: it may have marks, so its symbol may be the mangled name.
     """
@@ -228,7 +231,7 @@ def _kernel(symbol: str, builds: dict[str, int], modules: Sequence[ModuleMeta], 
 
 
 def _is_of(symbol: str, kernel: KernelMeta) -> bool:
-    """Whether a symbol is a kernel's. Of what nvcc compiled, only the C++ name is known: a mangled symbol contains the
+    """True if a symbol is a kernel's. For code from nvcc, only the C++ name is known: a mangled symbol contains the
     identifier after its length.
     """
     if kernel.symbol or symbol == kernel.name:

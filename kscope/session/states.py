@@ -1,4 +1,4 @@
-"""The state of this process. Every frontend follows it, also one that is imported later.
+"""The state of this process, which every frontend follows, including ones imported later.
 
 plain      kernels are compiled without marks
 prepared   kernels also get a form with marks; launches run the plain one   enable() ... disable()
@@ -42,10 +42,10 @@ class State:
     Attributes:
         prepared: the options of enable(); None while plain.
         active: the armed session.
-        release: disarms the session if its `with` statement ended without doing so.
-        pid: the process that armed it.
+        release: disarms the session if its `with` statement ended without disarming it.
+        pid: the process that armed the session.
         join: adds a frontend that is loaded later to the session, by name.
-        hooked: the options that frontends compile for.
+        hooked: the options for which frontends compile.
         names: the hooked frontends.
         watcher: reports imports of DSLs.
         arrived: DSLs whose import has just ended.
@@ -168,7 +168,9 @@ def alone() -> Generator[Held]:
 
 
 def _imported(dsl: str) -> None:
-    """A DSL was imported. Never waits for the lock, whose holder may wait for this import, and never makes it fail."""
+    """Note an imported DSL. Never waits for the lock, whose holder may wait for this import, and never makes the import
+    fail.
+    """
     STATE.arrived.append(dsl)
     try:
         with Held():
@@ -213,7 +215,7 @@ def refuse_nested(what: str) -> None:
 
 
 class _DryRun:
-    """What is active in a dry run."""
+    """The active parts of a dry run."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ..capture.pools import pool_arrays, pool_folder, pool_reading
 from ..capture.pools.pool_file import PoolDevice, PoolFile
 from ..instrument.launch_lines import LINES
 from ..instrument.recording import Recording
-from ..instrument.sampling import Sampling
+from ..instrument.subset import Subset
 from . import torch_handler
 from .host_info import facts
 from .pool_choice import RATES, choice
@@ -28,8 +28,8 @@ class Survival:
     """The pool files of one session.
 
     Args:
-        recording: what kernels are compiled for.
-        sampling: which blocks, warps and SMs record.
+        recording: the options for which kernels are compiled.
+        subset: which blocks, warps and SMs record.
         epoch: the session.
         started: its start, UNIX time in ns.
         options: the session's options, ready for JSON.
@@ -38,12 +38,10 @@ class Survival:
         UsageError: their folder is not private.
     """
 
-    def __init__(
-        self, recording: Recording, sampling: Sampling, epoch: int, started: int, options: dict[str, Any]
-    ) -> None:
+    def __init__(self, recording: Recording, subset: Subset, epoch: int, started: int, options: dict[str, Any]) -> None:
         self._folder = pool_folder.private_folder()
         pool_folder.remove_ended(keep=KEPT_DEAD)
-        self._recording, self._sampling = recording, sampling
+        self._recording, self._subset = recording, subset
         self._epoch, self._host, self._options, self._pid = epoch, facts(started), options, os.getpid()
         self._files: list[PoolFile] = []
         self._places: dict[str, str] = {}
@@ -66,7 +64,7 @@ class Survival:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Where the records of each device go, and why, ready for JSON."""
+        """The place of each device's records, and the reason, ready for JSON."""
         return {"survive": dict(self._places)}
 
     def _place(self, device: PoolDevice) -> tuple[str, str]:
@@ -75,11 +73,11 @@ class Survival:
             return "shm", "" if option == "shm" else "simulated memory is the host's"
         if option != "auto":
             return option, ""
-        found = choice(device, self._sampling, self._recording.strategy)
+        found = choice(device, self._subset, self._recording.strategy)
         return found.how, f"chosen by auto: {found.why}"
 
     def _launched(self, kernel: int) -> None:
-        """A frontend has launched a kernel."""
+        """Note a launch by a frontend."""
         if os.getpid() != self._pid:  # a forked child, which records nothing
             return
         torch_handler.register()  # it may have been imported meanwhile
@@ -89,7 +87,7 @@ class Survival:
 
     def has_unfinished(self, capture: Capture) -> bool:
         """True if a warp has not finished. Learns the density of records, by which the next session chooses a place."""
-        RATES.learn(capture.devices, self._epoch, self._sampling)
+        RATES.learn(capture.devices, self._epoch, self._subset)
         for path in (file.path for file in self._files if not file.is_copy):  # else it fails, if it does not finish
             if not path.exists():  # the driver did not take it
                 continue
@@ -100,7 +98,7 @@ class Survival:
         return False
 
     def end(self, *, keep: bool) -> None:
-        """The session has ended. Remove the files unless `keep`: a complete capture replaces them."""
+        """End the session. Remove the files unless `keep`: a complete capture replaces them."""
         LINES.report(None)
         for file in self._files:
             if os.getpid() == self._pid:

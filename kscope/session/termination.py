@@ -1,7 +1,6 @@
-"""Saves the recording when the process is terminated: SIGTERM from torchrun, SLURM or `timeout`.
-
-Python runs signal handlers between bytecodes of the main thread, which may sit in `torch.cuda.synchronize()`. So the
-wakeup file descriptor of the signal module starts the save in a thread.
+"""Saves the recording when the process is terminated: SIGTERM from torchrun, SLURM or `timeout`. Python runs signal
+handlers between bytecodes of the main thread, which may be in `torch.cuda.synchronize()`, so the wakeup file descriptor
+of the signal module starts the save in a thread.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Bytes of all ranks in rank 0, by torch.distributed: with the script's process group and its backend; after a script
-that has destroyed its group or never made one, with a group of gloo.
+"""Gathers bytes of all ranks in rank 0, by torch.distributed: with the script's process group and its backend; after a
+script that has destroyed its group or never created one, with a group of gloo.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def gathered(data: bytes, here: Place, meeting: Rendezvous) -> list[bytes] | Non
 
     Raises:
         UsageError: a rank has left.
-        RuntimeError: what torch raises.
+        RuntimeError: raised by torch.
     """
     state = _state(here)
     states = meeting.gather(state)
@@ -38,7 +38,7 @@ def gathered(data: bytes, here: Place, meeting: Rendezvous) -> list[bytes] | Non
         return _gather(torch, distributed, data)
     store = None
     if here.rank == 0:
-        with suppress(RuntimeError):  # no port is free: each rank keeps its own
+        with suppress(RuntimeError):  # no port is free: each rank keeps its data
             store = distributed.TCPStore("0.0.0.0", 0, here.world, True, _PATIENCE, wait_for_workers=False)
     port = meeting.gather(None if store is None else store.port)[0]
     if port is None:

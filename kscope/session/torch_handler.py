@@ -1,7 +1,6 @@
-"""The handler "kscope" of torch's worker server (torch.distributed's control plane and debug server): where the warps
-are, of sessions with survive=.
-
-torch calls it in a thread of the server, while a kernel hangs and the other threads wait for it.
+"""The handler "kscope" of torch's worker server (torch.distributed's control plane and debug server): reports where the
+warps of sessions with survive= are. torch calls it in a thread of the server, while a kernel hangs and the other
+threads wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SERVERS = "TORCH_WORKER_SERVER_SOCKET", "torch.distributed.debug"
 
 
 def register() -> None:
-    """Add the handler to torch, if the program may have a server. Again does nothing."""
+    """Add the handler to torch, if the program may have a server. Idempotent."""
     torch = sys.modules.get(_MODULE)
     if torch is None or not (_SERVERS[0] in os.environ or _SERVERS[1] in sys.modules):
         return
@@ -36,7 +35,7 @@ def register() -> None:
 
 
 def words() -> str:
-    """Where the warps of this process are; one line of explanation if no session of it has survive=."""
+    """A report of where this process's warps are; one line of explanation if no session of it has survive=."""
     found = []
     for path in pool_folder.of_process(os.getpid()):
         try:

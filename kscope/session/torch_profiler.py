@@ -1,7 +1,6 @@
-"""profile(torch=p): when both have ended, a session's capture and torch.profiler's trace become one timeline.
-
-torch writes a trace once: its method export_chrome_trace() is replaced on the object, so that kscope has the file, and
-the program may still export where it likes.
+"""profile(torch=p): when both have ended, a session's capture and torch.profiler's trace become one timeline. torch
+writes a trace only once, so its method export_chrome_trace() is replaced on the object: kscope gets the file, and the
+program may still export anywhere.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class TorchProfiler:
         profiler.export_chrome_trace, profiler.on_trace_ready = self._exports, self._ready
 
     def recorded(self, trace: Trace) -> None:
-        """The session has ended with a trace."""
+        """Take the trace of the ended session."""
         self._trace = trace
         self._merge()
 
@@ -67,7 +66,7 @@ class TorchProfiler:
             _copy(self._exported, Path(path))
 
     def _ready(self, profiler: Any) -> None:
-        """The profiler has a trace: at its end, or at the end of a cycle of its schedule."""
+        """Take the profiler's trace: at its end, or at the end of a cycle of its schedule."""
         self._exported = None
         if self._before is not None:
             self._before(profiler)
@@ -98,7 +97,7 @@ class TorchProfiler:
 
 
 class WithTorch:
-    """What a session has with torch=."""
+    """The parts of a session with torch=."""
 
     _torch: TorchProfiler | None
     _backends: dict[str, Backend]

@@ -121,7 +121,7 @@ class Trace(TraceData):
         return gaps(self, of=of, wait=wait, roles=roles, top=top)
 
     def overlap(self, *, roles: Mapping[str, Iterable[int]] | None = None) -> tuple[Overlap, ...]:
-        """What the warps of a block did at the same time: a matrix per kernel.
+        """Concurrent activity of the warps of a block: a matrix per kernel.
 
         Args:
             roles: role names and their warps; inferred without.
@@ -144,7 +144,7 @@ class Trace(TraceData):
         return occupancy(self, bins)
 
     def stalls(self, by: str = "region") -> Stalls:
-        """Where warps waited and why, of a session with ``stalls=True``.
+        """Stalls: where warps waited and why, for a session with ``stalls=True``.
 
         Args:
             by: "region", "line", "instruction" or "kernel".
@@ -188,7 +188,7 @@ class Trace(TraceData):
         return critical_path(self, as_edges(edges), launch, block)
 
     def compare(self, other: TraceData, *, level: float | None = None, least: float | None = None) -> Comparison:
-        """What became slower from this trace to the other, with intervals.
+        """Compare this trace with another one: what became slower, with intervals.
 
         Args:
             other: the trace after the change.
@@ -343,5 +343,5 @@ def _why_empty(capture: CaptureData) -> str:
         )
     return (
         f"kernels with regions were loaded ({some(names, _MOST_NAMES)}), but none was launched in the "
-        "session, no region was reached, or a strategy, a sampling option or a predicate excluded every warp"
+        "session, no region was reached, or a strategy, block=, warp=, sm= or a predicate excluded every warp"
     )

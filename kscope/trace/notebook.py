@@ -1,4 +1,4 @@
-"""A trace's report page in a notebook, or in a browser's window; it needs no network and no server."""
+"""A trace's report page in a notebook, or in a browser's window, without network or server."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def page(trace: TraceData, limit: int | None = MOST, height: int = _HEIGHT, edge
 
     Args:
         trace: the trace.
-        limit: records to draw, the first by time; None for all. The page says how many are left out.
+        limit: records to draw, the first by time; None for all. The page states how many are left out.
         height: of the frame in a notebook, in pixels.
         edges: of the critical path.
     """

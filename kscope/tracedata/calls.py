@@ -1,4 +1,4 @@
-"""What the host did to launch a kernel, as another profiler recorded it: plain data."""
+"""Host calls that launched kernels, as another profiler recorded them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Call:
 
     @property
     def line(self) -> str:
-        """The innermost Python frame outside of installed packages, else the innermost one."""
+        """The innermost Python frame outside installed packages, else the innermost one."""
         last = self.stack[-1] if self.stack else ""
         return next((frame for frame in reversed(self.stack) if not _of_library(frame)), last)
 
 
 _LIBRARY = re.compile(r"^(<|(torch|triton|kscope)/)|(site|dist)-packages/|/lib/python|(^|/)(kscope_\w+|triton_kscope)/")
-"""Frames of packages. torch.profiler leaves out the folder in which a package is."""
+"""Frames of packages. torch.profiler omits the folder of a package."""
 
 
 @lru_cache(1 << 12)

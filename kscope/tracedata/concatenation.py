@@ -22,12 +22,12 @@ _U32 = 1
 
 
 def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Sequence[str]) -> T:
-    """One trace of several.
+    """Concatenate traces.
 
     Args:
-        parts: at least one; filtered ones keep what they show.
-        gpus: of each part, its devices under the numbers and names that they have from now on.
-        labels: what the texts of each part's problems begin with, such as "rank 3: ".
+        parts: at least one; filtered ones keep their filters.
+        gpus: the devices of each part, with their new numbers and names.
+        labels: prefixes of the texts of each part's problems, such as "rank 3: ".
 
     Raises:
         UsageError: together they have too many regions.

@@ -1,8 +1,4 @@
-"""SM clocks that changed their rate within a launch: their time as a line with bends.
-
-All warps of an SM in a launch share a curve, so what is earlier on their clock is earlier in ns, in all of them. A
-trace turns the clocks of such warps into even ticks, which all have the warp's mean length (TraceData.even).
-"""
+"""SM clocks that changed their rate within a launch: their time as a line with bends."""
 
 from __future__ import annotations
 
@@ -17,15 +13,18 @@ from ..util.arrays import Float, Int64
 from ..util.parallel import filled
 
 _FAR = float(1 << 61)
-"""Ticks beyond it are of damaged clocks."""
+"""Larger ticks belong to damaged clocks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curves:
     """Curves (c,) through knots (k,). A curve has two knots or more, and is straight before and after them.
 
+    All warps of an SM in a launch share a curve, so an earlier clock is an earlier time in all of them. A trace maps
+    the clocks of such warps to even ticks, which all have the warp's mean length (TraceData.even).
+
     Attributes:
-        first: (c + 1,) int64, where the knots of each curve begin.
+        first: (c + 1,) int64, first knot of each curve.
         tick: int64, ascending within a curve.
         ns: float64, ns after the curve's first knot, never descending.
     """
@@ -55,11 +54,11 @@ class Curves:
 
     @cached_property
     def _slope(self) -> Float:
-        """(k,) ns per tick from each knot to the next one; of a curve's last one to the first of the next curve."""
+        """(k,) ns per tick from each knot to the next one; from a curve's last one to the first of the next curve."""
         return np.append(np.diff(self.ns) / np.maximum(np.diff(self.tick), 1), 0.0)
 
     def _piece(self, curve: npt.NDArray[np.integer], column: Int64 | Float, values: Int64 | Float) -> Int64:
-        """The knot at which the piece begins that has each value of a column."""
+        """The first knot of the piece that contains each value of a column."""
         low, high = self.first[curve], self.first[np.add(curve, 1)] - 1
         for _ in range(int(np.diff(self.first).max(initial=2) - 2).bit_length()):  # bisection for all at once
             middle, wide = (low + high) >> 1, high - low > 1
@@ -89,7 +88,7 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Lives:
-    """What turns ticks of warps (w,) on curves into even ones: these begin and end with the warp's own.
+    """Maps ticks of warps (w,) on curves to even ones, with the same first and last tick.
 
     Attributes:
         curves: the curves.
@@ -104,7 +103,7 @@ class Lives:
 
     @cached_property
     def bent(self) -> npt.NDArray[np.bool_]:
-        """(w,) bool: the warps on curves, but for those that lived no time."""
+        """(w,) bool: the warps on curves, except those without duration."""
         return np.asarray((self.curve >= 0) & (self._length > 0) & (self.last > self.first))
 
     @cached_property
@@ -121,7 +120,7 @@ class Lives:
         return found
 
     def pace(self) -> Float:
-        """(w,) mean ns per tick; 0 of warps that are not bent."""
+        """(w,) mean ns per tick; 0 for warps that are not bent."""
         found: Float = np.divide(self._length, self.last - self.first, out=np.zeros(len(self.curve)), where=self.bent)
         return found
 

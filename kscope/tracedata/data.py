@@ -50,8 +50,8 @@ class Launch:
         replay: counts the runs of one %gridid, as in a captured CUDA graph.
         grid: blocks along x, y, z.
         kernel_id: 64-bit FNV-1a of the module's text and the kernel's name; variants of one name differ in it.
-        missing: at least so many of its warps (with AllThreads, lanes) did not record; 0 unless the pool was full or a
-            fault broke the context.
+        missing: least number of its warps (with AllThreads, lanes) that did not record; 0 unless the pool was full
+            or a fault broke the context.
     """
 
     kernel: str
@@ -75,9 +75,9 @@ class LostLaunches:
     Attributes:
         kernel: the kernel's name.
         kernel_id: as in Launch.
-        count: at least so many.
-        launched: launches that the host saw, also by replays of torch's graphs; of a kernel whose launches it does not
-            see at least so many.
+        count: their least number.
+        launched: launches that the host saw, including replays of torch's graphs; for kernels whose launches it
+            does not see, their least number.
     """
 
     kernel: str
@@ -105,13 +105,13 @@ class TraceData:
         devices: ordinals.
         origin: start of the axis, UNIX ns (%globaltimer if it was not compared with the host's clock).
         tick_ns: the timer's step in ns.
-        problems: what a reader of the trace must know.
+        problems: problems for readers.
         lost_launches: launches that left no record, because the pool was full or after a fault, by kernel.
         tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
         recorded: GPU, versions, command and options; info() has them in words.
         role_names: names of the roles that kernels name with kscope.role(), and of the compiler's partitions of warps;
             Warps.role indexes them.
-        samples: where warps waited and why, of a session with stalls=True; None without.
+        samples: stall samples, for a session with stalls=True; None without.
         calls: the call of each launch, if the trace was merged with one of torch.profiler; else empty.
         curves: the clocks of SMs that changed their rate within a launch; Warps.curve indexes them.
     """
@@ -149,7 +149,7 @@ class TraceData:
 
     @property
     def filtered(self) -> bool:
-        """Whether filter() or take() removed records."""
+        """True if filter() or take() removed records."""
         return self._whole is not None
 
     @property
@@ -212,19 +212,19 @@ class TraceData:
 
     @property
     def flights(self) -> npt.NDArray[np.bool_]:
-        """(n,) bool: spans from begin() to end(), in which the warp does something else."""
+        """(n,) bool: spans from begin() to end(), during which the warp does other work."""
         return np.array([region.flight for region in self.regions], bool)[self.region]
 
     @cached_property
     def lives(self) -> Lives:
-        """What turns ticks of warps into even ones, and back."""
+        """Maps ticks of warps to even ones, and back."""
         return Lives(self.curves, self.warps.curve, self.warps.first_tick, self.warps.last_tick)
 
     @cached_property
     def even(self: T) -> T:
         """The trace with ticks of equal length: ns = warps.start_ns + (tick - warps.first_tick) * warps.tick_ns.
 
-        Where an SM's clock changed its rate these are no cycles, and durations in ns come from them alone.
+        Where an SM's clock changed its rate these are not cycles, and durations in ns come from them alone.
         """
         if not (self.warps.curve >= 0).any():
             return self
@@ -239,7 +239,7 @@ class TraceData:
         return replace(self, start_ticks=start, dur_cycles=took, warps=warps)
 
     def ns_of(self, row: npt.NDArray[np.integer], tick: Int64) -> Float:
-        """When warps' clocks had values.
+        """Times at which warps' clocks had values.
 
         Args:
             row: (m,) rows of `warps`.
@@ -281,7 +281,9 @@ class TraceData:
 
     @cached_property
     def depth(self) -> npt.NDArray[np.uint8]:
-        """(n,) uint8: how many spans of the same warp, but for flights, contain the record in the unfiltered trace."""
+        """(n,) uint8: number of spans of the same warp, except flights, that contain the record in the unfiltered
+        trace.
+        """
         if self._whole is not None:
             whole, index = self._whole
             return np.asarray(whole.depth[index])
@@ -299,7 +301,7 @@ class TraceData:
 
     @cached_property
     def integers(self) -> Integers | None:
-        """Values that are integers, exactly; None if none has 64 bits: then `value` is exact."""
+        """Exact integer values; None if none has 64 bits: then `value` is exact."""
         return Integers.of(self.bits, self._value_codes)
 
     @property

@@ -52,7 +52,7 @@ def _matching(
     what: str, patterns: str | Iterable[str], names: Iterable[str], shown: Iterable[str] = (),
     numbers: Iterable[int] = (),
 ) -> npt.NDArray[np.bool_]:  # fmt: skip
-    """(names,) bool: which names the patterns match. shown: the names in tables. numbers: hashes."""
+    """(names,) bool: True for names that match the patterns. shown: the names in tables. numbers: hashes."""
     patterns = _several(what, patterns, str, "a name or several")
     names, numbers = list(names), list(numbers)
     shown = list(shown) or names
@@ -96,7 +96,7 @@ def _several(what: str, given: object, kinds: type | tuple[type, ...], expected:
 
 
 def _during(trace: TraceData, window: object) -> npt.NDArray[np.bool_]:
-    """(n,) bool: the records that overlap a window. One outside of the trace is an error."""
+    """(n,) bool: the records that overlap a window. One outside the trace is an error."""
     match window:
         case (int() | float() | np.number() as first, int() | float() | np.number() as last) if first <= last:
             start, end = trace.start_ns, trace.start_ns + np.nan_to_num(trace.dur_ns)

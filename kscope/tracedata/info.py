@@ -1,4 +1,6 @@
-"""How a trace was recorded: GPU, versions, command, options, and how much of its grids. Every output states it."""
+"""Facts about a recording: GPU, versions, command, options, and how much of its grids recorded. Every output states
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from .data import TraceData
 from .recorded import CLOCKS, Clock, Gpu
 
 _OWN = ("python", "numpy")
-"""Versions that the header line leaves out."""
+"""Versions that the header line omits."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,13 @@ class Info:
         date: when the session began, ISO 8601 in UTC; empty if unknown.
         command: the command line; empty if unknown.
         process: ``rank 1 of 4, process 77 on node3``; empty if unknown.
-        strategy: what recorded, such as "warp".
+        strategy: recording threads, such as "warp".
         placement: kernel -> "fence" or "schedule", or "fence and schedule" if it was compiled with each; empty if
             unknown.
-        sampling: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
-        survive: of a session with survive=: device -> where its records went, and why, such as "shm".
+        subset: the blocks, warps and SMs that were to record, such as {"block": "0:512:128"}; empty for all.
+        survive: with survive=: device -> the place of its records, and the reason, such as "shm".
         kernels: their names.
-        launches, warps, records: how many there are.
+        launches, warps, records: their numbers.
         lanes: recording lanes with AllThreads, else 0.
         blocks: blocks that recorded.
         grid_blocks: blocks of the launches' grids.
@@ -55,7 +57,7 @@ class Info:
     process: str
     strategy: str
     placement: dict[str, str]
-    sampling: dict[str, str]
+    subset: dict[str, str]
     survive: dict[str, str]
     kernels: tuple[str, ...]
     launches: int
@@ -68,14 +70,14 @@ class Info:
     stall_period: int = 0
 
     @property
-    def sampled(self) -> bool:
-        """Whether blocks were left out on purpose."""
-        return self.blocks < self.grid_blocks and ("block" in self.sampling or "sm" in self.sampling)
+    def partial(self) -> bool:
+        """True if blocks were left out on purpose."""
+        return self.blocks < self.grid_blocks and ("block" in self.subset or "sm" in self.subset)
 
     @property
     def blocks_text(self) -> str:
-        """``4 of 512 blocks recorded (sampled)``, ``512 blocks``."""
-        return blocks_text(self.blocks, self.grid_blocks, self.sampled)
+        """``4 of 512 blocks recorded (subset)``, ``512 blocks``."""
+        return blocks_text(self.blocks, self.grid_blocks, self.partial)
 
     @property
     def placement_text(self) -> str:
@@ -87,9 +89,9 @@ class Info:
 
     @property
     def caveat(self) -> str:
-        """That the clock is no GPU's, and that blocks are a sample; empty if neither is so."""
+        """A remark that the clock is no GPU's, or that only some blocks recorded; empty if neither is so."""
         return "; ".join(
-            [CLOCKS[self.clock].partition(":")[0]] * (self.clock != "gpu") + [self.blocks_text] * self.sampled
+            [CLOCKS[self.clock].partition(":")[0]] * (self.clock != "gpu") + [self.blocks_text] * self.partial
         )
 
     @property
@@ -104,26 +106,26 @@ class Info:
         """The facts in one line."""
         driver = f" (driver {self.driver})" if self.clock == "gpu" and self.gpus and self.driver else ""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items() if name not in _OWN)
-        sampling = ", ".join(f"{name} {text}" for name, text in self.sampling.items())
+        subset = ", ".join(f"{name} {text}" for name, text in self.subset.items())
         date = self.date.replace("T", " ").replace("+00:00", " UTC")
         parts = [
             self.device_text + driver,
             versions, date, self.command, f"strategy {self.strategy}" * bool(self.strategy),
             f"placement {self.placement_text}" * bool(self.placement_text),
-            f"sampling {sampling}" * bool(sampling), self.blocks_text,
+            f"only {subset}" * bool(subset), self.blocks_text,
         ]  # fmt: skip
         return "; ".join(part for part in parts if part)
 
     def to_dict(self) -> dict[str, Any]:
         """The facts, ready for JSON."""
-        return {**asdict(self), "sampled": self.sampled}
+        return {**asdict(self), "partial": self.partial}
 
 
-def blocks_text(blocks: int, grid: int, sampled: bool) -> str:
-    """``4 of 512 blocks recorded (sampled)``, ``512 blocks``."""
+def blocks_text(blocks: int, grid: int, partial: bool) -> str:
+    """``4 of 512 blocks recorded (subset)``, ``512 blocks``. partial: blocks were left out on purpose."""
     if blocks >= grid:
         return counted(blocks, "block")
-    return f"{blocks:,} of {counted(grid, 'block')} recorded" + " (sampled)" * sampled
+    return f"{blocks:,} of {counted(grid, 'block')} recorded" + " (subset)" * partial
 
 
 def info(trace: TraceData) -> Info:
@@ -145,9 +147,7 @@ def info(trace: TraceData) -> Info:
         process=_process(host),
         strategy=clean(", ".join(about.strategies) or str(about.options.get("strategy") or "")),
         placement={clean(name): about.placements[name] for name in trace.kernels if name in about.placements},
-        sampling={
-            name: found for name in ("block", "warp", "sm") if (found := _sampling(name, about.options.get(name)))
-        },
+        subset={name: found for name in ("block", "warp", "sm") if (found := _subset(name, about.options.get(name)))},
         survive=_texts(host.get("survive")),
         kernels=tuple(map(clean, trace.kernels)),
         launches=len(launched),
@@ -185,7 +185,7 @@ def _date(started: int) -> str:
         return ""
 
 
-def _sampling(name: str, value: object) -> str:
+def _subset(name: str, value: object) -> str:
     """Text of an option of a capture: [first, stop, step] of blocks, or numbers of warps or SMs; "" for all."""
     if not isinstance(value, list) or not value or not all(isinstance(one, int) and one >= 0 for one in value):
         return ""

@@ -1,14 +1,4 @@
-"""Nesting: which spans of a track contain each other, and which cross without nesting. Pure functions over
-columns.
-
-Records of a track are in order of end. So a span is inside every later one that started at the same time or
-before, and
-
-    roots     spans without a later span of that track that began before them: one backward running minimum
-    level 1   the roots of the rest, and so on
-
-An empty span contains nothing, and is inside [a, b) if a <= t < b.
-"""
+"""Nesting: which spans of a track contain each other, and which cross without nesting. Pure functions over columns."""
 
 from __future__ import annotations
 
@@ -31,12 +21,20 @@ _MOST_KEY = 1 << 61
 def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Bools]:
     """Depth and crossings of spans (n,), on all cores.
 
+    Records of a track are in order of end. So a span is inside every later one that started at the same time or before,
+    and
+
+        roots     spans without a later span of that track that began before them: one backward running minimum
+        level 1   the roots of the rest, and so on
+
+    An empty span contains nothing, and is inside [a, b) if a <= t < b.
+
     Args:
         start, end: ticks; `end` does not decrease within a track.
         track: does not decrease.
 
     Returns:
-        Depth from 0, and whether a span overlaps the one before it at its depth (of several in a row, every second).
+        Depth from 0, and True if a span overlaps the previous one at its depth (of several in a row, every second).
     """
     depth, crossing = np.zeros(len(start), np.uint8), np.zeros(len(start), bool)
 
@@ -48,7 +46,7 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
 
 
 def crosses_any(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
-    """Whether any spans of a track cross, on all cores. Arguments as for nest()."""
+    """True if any spans of a track cross, on all cores. Arguments as for nest()."""
     found: list[slice] = []
 
     def work(part: slice) -> None:
@@ -96,7 +94,7 @@ def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
 
 
 def children_weight(start: Int64, end: Int64, track: npt.NDArray[np.int32], weight: Int64) -> tuple[Int64, Int64]:
-    """What parents() would give, in half the time.
+    """Sums of the weights of children by the result of parents(), in half the time.
 
     Args:
         start, end, track: as for nest().
@@ -222,7 +220,7 @@ def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt
 
 
 def _cross(start: Int64, end: Int64, counts: Int64) -> bool:
-    """As crosses_any(), for tracks with `counts` spans each."""
+    """Same as crosses_any(), for tracks with `counts` spans each."""
     least = int(start.min())
     width = int(end.max()) - least + 1
     if width * len(counts) >= _MOST_KEY or bool((end <= start).any()):
@@ -245,7 +243,7 @@ def _cross(start: Int64, end: Int64, counts: Int64) -> bool:
 
 
 def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) -> tuple[npt.NDArray[np.uint8], Bools]:
-    """As nest(), for tracks with `counts` spans each; fills `parent` if given."""
+    """Same as nest(), for tracks with `counts` spans each; fills `parent` if given."""
     zero = end <= start
     rank = np.repeat(np.arange(len(counts)), counts)
     order = None
@@ -284,7 +282,7 @@ def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) 
             break
         index = rest if isinstance(index, slice) else index[rest]
         key = key[rest]
-        if parent is not None:  # the next root contains what is before it; a deeper level may find a closer one
+        if parent is not None:  # the next root contains the spans before it; a deeper level may find a closer one
             parent[index] = roots[np.cumsum(root)[rest]]
     if order is None:
         return level, crossing

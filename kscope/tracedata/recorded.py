@@ -1,4 +1,4 @@
-"""How a trace was recorded, as its capture has it; info.py has the same in words."""
+"""Facts about a trace's recording, as in its capture; info.py has the same in words."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Reading:
 
     Attributes:
         kernel: its name.
-        first_by: it began no later than this, certainly.
-        last_from: it ended no earlier than this, certainly.
+        first_by: latest time at which it began.
+        last_from: earliest time at which it ended.
     """
 
     kernel: str
@@ -42,10 +42,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is known of a recording apart from its records; all of it may be empty.
+    """Facts about a recording apart from its records; all of them may be empty.
 
     Attributes:
-        source: what recorded: "kscope", or the name of another profiler.
+        source: "kscope", or the name of another profiler.
         clock: a key of CLOCKS.
         gpus: the devices.
         host: versions, driver, command, start (UNIX ns), as in a capture.

@@ -1,4 +1,4 @@
-"""A region as a trace shows it: name, kind of its records, source line, track."""
+"""A region of a trace: name, kind of its records, source line, track."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Region:
         track: the user's track, None without one.
         ends_at_issue_of: an asynchronous instruction that it issues without waiting for any, see RegionMeta; None if
             modules with this name differ in that.
-        work: the work that its mark declares, as marks/work.py writes it; empty without.
-        flight: its spans are work in flight, from begin() to end(): the warp does something else meanwhile.
+        work: the declared work of its mark, in the form of marks/work.py; empty without.
+        flight: its spans are work in flight, from begin() to end(), during which the warp does other work.
     """
 
     name: str

@@ -27,8 +27,8 @@ class Integers:
 
     Attributes:
         bits: uint64, the value in two's complement of 64 bits.
-        known: bool, whether the record has such a value.
-        signed: bool, whether the bits are those of a signed one.
+        known: bool, True if the record has such a value.
+        signed: bool, True if the bits are signed.
     """
 
     bits: npt.NDArray[np.uint64]
@@ -37,7 +37,7 @@ class Integers:
 
     @staticmethod
     def of(bits: Bits, codes: Codes) -> Integers | None:
-        """Those of records; None if none has an integer of 64 bits."""
+        """The values of records; None if none has an integer of 64 bits."""
         if bits.dtype != np.uint64 or not np.isin(codes, _WIDE).any():
             return None
         signed = np.isin(codes, _SIGNED)
@@ -47,7 +47,7 @@ class Integers:
 
     @property
     def rounded(self) -> npt.NDArray[np.bool_]:
-        """(n,) whether a float64 may round the value."""
+        """(n,) True if a float64 may round the value."""
         moved = np.where(self.signed, self.bits + np.uint64(_EXACT), self.bits)
         return np.asarray(self.known & (moved > np.where(self.signed, np.uint64(2 * _EXACT), np.uint64(_EXACT))))
 
@@ -56,7 +56,7 @@ class Integers:
         return _number(int(self.bits[at]), bool(self.signed[at]))
 
     def column(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """The values as one column, and whether each is in it: int64, or where a value needs it, uint64. In a column
+        """The values as one column, and a mask of those in it: int64, or where a value needs it, uint64. In a column
         with both negative and such values, the latter are not.
         """
         large = self.known & ~self.signed & (self.bits >> np.uint64(63) != 0)
@@ -71,7 +71,7 @@ def _number(bits: int, signed: bool) -> int:
 
 
 def distinct(value: Float, integers: Integers | None, at: Rows) -> tuple[list[float | int], npt.NDArray[np.intp]]:
-    """The different values of records, exactly, and the index of each record's: floats, and integers where a float64
+    """The distinct values of records, exactly, and the index of each record's: floats, and integers where a float64
     would round them.
     """
     found, which = np.unique(value[at], return_inverse=True)

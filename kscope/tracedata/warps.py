@@ -28,13 +28,13 @@ class Warps:
         cluster_rank: the block's rank in it, 0 without clusters.
         role: int16, index into Trace.role_names of the warp's role, -1 if it is unknown.
         start_ns, end_ns: float64, ns after Trace.origin; end_ns is NaN if the warp did not finish.
-        finished: whether the warp finished.
-        first_tick, last_tick: int64, the first and the last clock; of an unfinished warp the clock when the data was
-            read, or, if that is unknown, the end of the last record.
+        finished: True if the warp finished.
+        first_tick, last_tick: int64, the first and the last clock; for an unfinished warp the clock when the data
+            was read, or, if that is unknown, the end of the last record.
         tick_ns: float64, mean ns per tick.
         curve: int32, index into Trace.curves of the warp's clock, which changed its rate; -1 if it did not.
-        error_ns: float64, the most that a time of the warp may be off.
-        ends_error_ns: float64, the most that its start and its end may be off.
+        error_ns: float64, largest error of any time of the warp.
+        ends_error_ns: float64, largest error of its start and its end.
         timer: ticks are ns of %globaltimer, not cycles.
         records: records in the trace.
         written: records written, including dropped ones.
@@ -74,7 +74,7 @@ class Warps:
 
     @cached_property
     def noun(self) -> str:
-        """What a row is: "warp"; "lane" if several lanes of one warp recorded (AllThreads)."""
+        """The kind of a row: "warp"; "lane" if several lanes of one warp recorded (AllThreads)."""
         if not (self.lane > 0).any():
             return "warp"
         rows = np.stack([self.launch, self.block, self.warp.astype(np.int64)], axis=1)
@@ -82,7 +82,7 @@ class Warps:
 
     @property
     def block_key(self) -> Int64:
-        """(w,) a number of each row's block that no other block of any launch has."""
+        """(w,) a number for each row's block that is unique among all blocks of all launches."""
         return self.launch * (int(self.block.max(initial=0)) + 1) + self.block
 
     def label(self, row: int) -> str:

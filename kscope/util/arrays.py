@@ -1,4 +1,4 @@
-"""Types of columns, as functions and dataclasses annotate them."""
+"""Types of columns, for annotations of functions and dataclasses."""
 
 from __future__ import annotations
 

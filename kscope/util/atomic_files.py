@@ -39,8 +39,8 @@ def replacing(path: Path) -> Generator[BinaryIO]:
     """Open a temporary file that replaces `path` atomically when the block succeeds.
 
     Args:
-        path: the file to replace; of a symbolic link, its target. The temporary file lies in the same folder. Pipes and
-            devices are written directly.
+        path: the file to replace; for a symbolic link, its target. The temporary file is in the same folder. Pipes
+            and devices are written directly.
 
     Yields:
         The temporary file, opened for writing. If the block raises, it is deleted and `path` stays as it was.

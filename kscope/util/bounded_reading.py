@@ -1,4 +1,4 @@
-"""Bounded reading of untrusted files: no file makes kscope take more memory than the machine can give."""
+"""Bounded reading of untrusted files: no file makes kscope take more memory than the machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CUDA toolkits that the environment names."""
+"""The CUDA toolkits in the environment's variables."""
 
 from __future__ import annotations
 

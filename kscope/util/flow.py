@@ -1,4 +1,4 @@
-"""Walks over graphs, such as a function's code: what can be reached, and what holds on every path, or on any."""
+"""Walks over graphs, such as a function's code: reachable places, and facts that hold on every path, or on any."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = TypeVar("State")
 
 
 def reached(starts: Iterable[Place], onward: Callable[[Place], Iterable[Place]]) -> set[Place]:
-    """The starts, and all places to which a way leads from there."""
+    """The starts, and all places that can be reached from them."""
     found, work = set[Place](), list(starts)
     while work:
         place = work.pop()
@@ -25,12 +25,12 @@ def settled(
     onward: Callable[[Place, State], Iterable[tuple[Place, State]]],
     join: Callable[[State, State], State],
 ) -> dict[Place, State]:
-    """The state in front of each place that can be reached, when no way changes it any more.
+    """The final state before each reachable place.
 
     Args:
-        starts: where ways begin, and with which state.
-        onward: from a place and the state in front of it to the next places, each with the state that arrives there.
-        join: the state where ways with two states meet: what both know, or what one of them does.
+        starts: places where paths begin, with their state.
+        onward: maps a place and the state before it to the next places, each with the state that arrives there.
+        join: merges the states of two paths: their common facts, or the facts of either.
     """
     states, work = dict(starts), list(starts)
     while work:

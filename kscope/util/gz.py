@@ -1,6 +1,5 @@
-"""gzip on all cores: one member, whose deflate stream is compressed in independent pieces.
-
-Format: RFC 1952, RFC 1951; pieces end with an empty stored block (Z_SYNC_FLUSH), as in pigz.
+"""gzip on all cores: one member, whose deflate stream is compressed in independent pieces. Format: RFC 1952, RFC 1951;
+pieces end with an empty stored block (Z_SYNC_FLUSH), as in pigz.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class GzipWriter(io.RawIOBase):
     """Compresses to `file`. close() ends the stream and leaves `file` open.
 
     Args:
-        file: where the compressed bytes go.
+        file: takes the compressed bytes.
     """
 
     def __init__(self, file: BinaryIO) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 class Watcher(MetaPathFinder):
-    """Calls `imported(name)` after the first import of each of `names`; what that raises, the import raises."""
+    """Calls `imported(name)` after the first import of each of `names`; its exceptions propagate to the import."""
 
     def __init__(self, names: Collection[str], imported: Callable[[str], None]) -> None:
         self._names, self._imported = frozenset(names), imported

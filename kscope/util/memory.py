@@ -1,4 +1,4 @@
-"""How much host memory this process may use: the machine's, its cgroups' (v1 and v2) and ``ulimit -v``."""
+"""Host memory that this process may use: the machine's, its cgroups' (v1 and v2) and ``ulimit -v``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _lines(path: Path) -> dict[str, str]:
 
 @contextmanager
 def uncollected() -> Generator[None]:
-    """A context manager for work that makes many objects and drops none: Python's collector, which would look at all of
+    """A context manager for work that creates many objects and drops none: Python's collector, which would scan all of
     them again and again, waits.
     """
     was = gc.isenabled()

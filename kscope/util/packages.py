@@ -14,7 +14,7 @@ def needed(module: str, reason: str, extra: str) -> Any:
 
     Args:
         module: its name.
-        reason: what needs it, for the error: "to_pandas() needs pandas".
+        reason: the feature that needs it, for the error: "to_pandas() needs pandas".
         extra: kscope's extra that installs it.
 
     Raises:
@@ -27,5 +27,5 @@ def needed(module: str, reason: str, extra: str) -> Any:
 
 
 def import_pandas(what: str) -> Any:
-    """The module pandas, which `what` needs. Raises MissingError."""
+    """The module pandas. what: the feature that needs it. Raises MissingError."""
     return needed("pandas", f"{what} needs pandas", "pandas")

@@ -34,7 +34,7 @@ def workers() -> int:
 
 
 def one_thread() -> None:
-    """From now on this process works in one thread: it is one of several that share the cores."""
+    """Let this process work in one thread from now on: it is one of several that share the cores."""
     global _most
     _most = 1
     native.one_thread()
@@ -126,8 +126,8 @@ def filled(total: int, dtype: npt.DTypeLike, work: Callable[[slice], npt.NDArray
 
 
 def least(count: int, index: npt.NDArray[np.integer], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """(count,) the least of the values (n,) with each index (n,) below `count`, in parallel; the largest int64 where
-    there is none.
+    """(count,) the least of the values (n,) with each index (n,) below `count`, in parallel; the largest int64 for
+    indices without values.
     """
     parts = shares(len(index))
     if count * len(parts) > len(index):  # the tables would take most of the time

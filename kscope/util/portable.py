@@ -28,7 +28,7 @@ def dump_json(value: Any, *, indent: bool = False) -> bytes:
     Returns:
         The JSON as UTF-8.
     """
-    import orjson  # some commands do without this and numpy: loading them takes longer than the answer
+    import orjson  # not loaded by some commands, like numpy: loading them takes longer than the answer
 
     return orjson.dumps(
         _representable(value), _text, orjson.OPT_SERIALIZE_NUMPY | (orjson.OPT_INDENT_2 if indent else 0)

@@ -1,4 +1,4 @@
-"""Processes of this machine: which one has a number now, and whether it is still the same."""
+"""Processes of this machine: their numbers, and whether a number still belongs to the same process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PROC = Path("/proc")
 
 
 def born(pid: int) -> int:
-    """When a process started, in the kernel's ticks since boot; 0 if there is no such process."""
+    """Start of a process, in the kernel's ticks since boot; 0 if there is no such process."""
     try:
         stat = (PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
@@ -42,5 +42,5 @@ def boot() -> str:
 
 
 def is_running(pid: int, since: int, of_boot: str) -> bool:
-    """Whether the process that started then, in the boot with this id, is still there."""
+    """True if the process that started at that time, in the boot with this id, still exists."""
     return bool(pid) and of_boot == boot() and born(pid) == since

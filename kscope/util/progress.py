@@ -1,6 +1,5 @@
-"""A progress bar: rich's or tqdm's if installed, else a percentage. For work of unknown length a pulse.
-
-Writers call their `step` with the number of records processed since the last call.
+"""A progress bar: rich's or tqdm's if installed, else a percentage; a pulse for work of unknown length. Writers call
+their `step` with the number of records processed since the last call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Sums and extremes of columns by a code: part by part, in parallel, then over the parts.
-
-The parts are the same on every machine, and so are the sums of floats.
+"""Sums and extremes of columns by a code: part by part, in parallel, then over the parts. The parts are the same on
+every machine, and so are the sums of floats.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Rows:
     Attributes:
         code: (n,).
         sums: columns (n,) to be summed up.
-        least, most: columns (n,) of which the least and the largest value is sought.
+        least, most: columns (n,) whose least and largest value is computed.
     """
 
     code: Int64
@@ -54,7 +53,7 @@ class Reduced:
 
 
 def reduced(count: int, rows: Callable[[slice], Rows]) -> Reduced:
-    """The groups of `count` rows. rows: makes those of a slice."""
+    """The groups of `count` rows. rows: returns those of a slice."""
     of = np.empty(count, np.int64)
 
     def work(part: slice) -> Reduced:

@@ -52,7 +52,7 @@ def order_by(*columns: npt.NDArray[np.integer]) -> Int64:
 
 
 def starts(is_first: npt.NDArray[np.bool_]) -> Int64:
-    """(n,) index of the first row of each row's run; fresh() tells the first rows."""
+    """(n,) index of the first row of each row's run. is_first: the result of fresh()."""
     return np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))
 
 
@@ -62,7 +62,7 @@ def ordinals(*columns: npt.NDArray[np.generic]) -> Int64:
 
 
 def added(begin: Float | Int64, end: Float | Int64) -> Float:
-    """(n,) how much each interval, in order of begin, adds to the union of those before it."""
+    """(n,) length that each interval, in order of begin, adds to the union of earlier ones."""
     reach = np.maximum.accumulate(end)
     before = np.concatenate([begin[:1], reach[:-1]])
     return np.asarray(np.maximum(reach - np.maximum(begin, before), 0), np.float64)
@@ -144,7 +144,7 @@ def sum_by(key: Int64, weights: Float) -> tuple[Int64, Float]:
 
 
 def count_distinct(values: npt.NDArray[np.integer]) -> int:
-    """How many different numbers there are."""
+    """Number of different values."""
     if not len(values):
         return 0
     least, width = _range(values)
@@ -156,7 +156,7 @@ def count_distinct(values: npt.NDArray[np.integer]) -> int:
 
 
 def distinct_by(group: npt.NDArray[np.integer], values: npt.NDArray[np.integer], groups: int) -> Int64:
-    """(groups,) how many different values (n,) each group has. group: (n,) numbers below `groups`."""
+    """(groups,) number of different values (n,) in each group. group: (n,) numbers below `groups`."""
     if not len(values):
         return np.zeros(groups, np.int64)
     least, width = _range(values)

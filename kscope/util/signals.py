@@ -1,4 +1,4 @@
-"""Signals whose handlers have to wait: `with Held():` while state changes in the main thread."""
+"""Signals whose handlers must wait: `with Held():` while state changes in the main thread."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Held:
         if not self._passing:
             self._arrived.append(number)
             return
-        self._passing = False  # what it raises must reach the caller, uninterrupted
+        self._passing = False  # its exception must reach the caller, uninterrupted
         self._found[number](number, frame)
         self._passing = True
 

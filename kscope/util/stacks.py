@@ -1,4 +1,4 @@
-"""What the threads of this process are running."""
+"""The code that the threads of this process run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterator
 from types import CodeType, FrameType
 
 outward: Callable[[int], FrameType] = vars(sys)["_getframe"]
-"""The frame so far outward of the caller's, which is 0. Raises ValueError if there is none."""
+"""The frame at this distance outward from the caller's, which is 0. Raises ValueError if there is none."""
 
 
 def _module(depth: int) -> str | None:
@@ -17,7 +17,9 @@ def _module(depth: int) -> str | None:
 
 
 module: Callable[[int], str | None] = vars(sys).get("_getframemodulename", _module)
-"""The module of the function so far outward of the caller's. Python 3.12 has a faster way than a look at its frame."""
+"""The module of the function at this distance outward from the caller's. Python 3.12 has a faster way than reading its
+frame.
+"""
 
 
 def own() -> Iterator[FrameType]:

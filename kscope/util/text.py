@@ -25,7 +25,7 @@ def install_command(extra: str) -> str:
 
 
 def number_ranges(numbers: Iterable[int], most: int | None = None) -> str:
-    """``0-3,8`` of ascending numbers; after `most` ranges the number of the others."""
+    """``0-3,8`` for ascending numbers; after `most` ranges the number of the others."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:
@@ -38,13 +38,13 @@ def number_ranges(numbers: Iterable[int], most: int | None = None) -> str:
 
 
 def some(names: Sequence[str], most: int = 20) -> str:
-    """Names for an error: `most` of them, and how many more there are; "none" without."""
+    """Names for an error: `most` of them, and the number of others; "none" without names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more if names else "none"
 
 
 def nearest(typed: str, names: Iterable[str]) -> str:
-    """``; did you mean load?`` if one of the names is similar to what was typed, else nothing."""
+    """``; did you mean load?`` if one of the names is similar to the typed one, else empty."""
     from difflib import get_close_matches  # only for errors
 
     by_letters = {name.lower(): name for name in reversed(list(names))}

@@ -60,7 +60,7 @@ def constant(text: bytes, rows: int) -> TextColumn:
 
 
 def decimals(values: npt.NDArray[np.integer], least: int = 1) -> TextColumn:
-    """Numbers (n,) from 0 as decimals of at least so many digits."""
+    """Numbers (n,) from 0 as decimals with at least this many digits."""
     width = max(len(str(int(values.max(initial=0)))), least)
     data, sizes = np.empty((len(values), width), np.uint8), np.zeros(len(values), np.int64)
     if native.available():

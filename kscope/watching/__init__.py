@@ -1,1 +1,1 @@
-"""What the warps of a running, hanging or dead program were doing, by its pool file: nothing here uses CUDA."""
+"""Reports the state of the warps of a running, hanging or dead program from its pool file, without CUDA."""

@@ -1,4 +1,4 @@
-"""Observes a pool file over time: how long each warp, and the whole program, has not changed."""
+"""Observes a pool file over time: for how long each warp, and the whole program, has not changed."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from ..capture.pools.pool_reading import Pool
 from .warp_columns import FINISHED, Warps
 
 _Slab = tuple[int, int, int, int]
-"""What identifies a warp's slab: launch, block, warp, lane."""
+"""Identity of a warp's slab: launch, block, warp, lane."""
 _Value = TypeVar("_Value")
 
 
 class Observer:
-    """What was seen of one pool so far.
+    """Observations of one pool so far.
 
     Attributes:
-        unchanged_s: since when nothing changed, seconds, as of the last look; None after the first one.
-        enters_per_s: regions that were stored when entered, a second between the last two looks, by warps that were
-            there at both; None after the first one.
+        unchanged_s: seconds without any change, at the last observation; None after the first one.
+        enters_per_s: regions that were stored when entered, a second between the last two observations, by warps
+            that were there at both; None after the first one.
     """
 
     def __init__(self) -> None:
         self.unchanged_s: float | None = None
         self.enters_per_s: float | None = None
         self._found: Warps | None = None
-        self._since: list[float] = []  # by warp: when its present state was first seen
+        self._since: list[float] = []  # by warp: first observation of its present state
         self._whole: tuple[object, ...] = ()
         self._changed = self._looked = 0.0
 
     def look(self, pool: Pool, found: Warps, now: float) -> list[float] | None:
-        """Take in what was found.
+        """Process an observation.
 
         Args:
             pool: the pool file.
             found: its warps.
-            now: seconds, of a clock that only goes forward.
+            now: seconds, of a monotonic clock.
 
         Returns:
-            (n,) for how long each unfinished warp has not changed, seconds, 0 for others; None at the first look.
+            (n,) seconds for which each unfinished warp has not changed, 0 for others; None at the first observation.
         """
         whole = *pool.state.values(), found.slabs, found.whole
         if whole != self._whole:
@@ -59,7 +59,7 @@ class Observer:
 
 
 def _entered(before: Warps, found: Warps) -> int:
-    """Regions entered between two looks by the warps that are in both."""
+    """Regions entered between two observations by the warps that are in both."""
     most = 1 << 32 - wire.SEQUENCE_SHIFT
     first, last = _by_slab(before, before.entered), _by_slab(found, found.entered)
     return sum((last[slab] - count) % most for slab, count in first.items() if slab in last)

@@ -33,7 +33,7 @@ def lines(found: Verdict) -> Iterator[str]:
 
 
 def head(found: Verdict) -> Iterator[Line]:
-    """The process, what is wrong, and whether anything changes."""
+    """The process, its errors, and whether anything changes."""
     command = " ".join(found.command) or "its command is not known"
     if found.running:
         state = "has ended its session" if found.ended else "is running"
@@ -68,7 +68,7 @@ def launch_line(launch: LaunchState) -> str:
 
 
 def sentence(group: Group) -> str:
-    """One group of warps: who, where, and since when."""
+    """One group of warps: their numbers, their place, and for how long."""
     several = group.count > 1
     blocks = f"block {group.blocks}" if group.block_count == 1 else f"{group.block_count:,} blocks ({group.blocks})"
     warps = f"warp {group.warps}" if group.warps.isdecimal() else f"warps {group.warps}"
@@ -94,7 +94,7 @@ def sentence(group: Group) -> str:
 
 
 def _barrier(group: Group) -> str:
-    """The barrier that a wait of auto="pipeline" is for; empty for other regions, and for several barriers."""
+    """The barrier that a wait of auto="pipeline" waits for; empty for other regions, and for several barriers."""
     operation = of_name(group.region or "")
     if operation is None or operation.operation != "wait" or group.values is None:
         return ""

@@ -21,14 +21,14 @@ from .warp_columns import Warps
 from .warps import drained_blocks, warps
 
 IN, BEHIND, NOWHERE, FINISHED = "in", "behind", "unknown", "finished"
-"""A warp is in a region; behind the last one that it left; nothing is stored of it; or it has left the kernel."""
+"""A warp is in a region; after the last one that it left; without stored data; or it has left the kernel."""
 _STATES = IN, BEHIND, NOWHERE, FINISHED  # as Warps numbers them
 _FINISHED = _STATES.index(FINISHED)
 _VALUES = {"i32": "<i", "u32": "<I", "f32": "<f", "i64": "<i", "u64": "<I"}
-"""By the type of a region, how the 32 bits of a value are read, if it has no more."""
+"""Formats of the 32 bits of a value, by the type of a region."""
 _MOST_GROUPS, _MOST_VALUES = 64, 4
 _MOST_WARPS = 1 << wire.EPOCH_SHIFT
-"""Of a block, which a head can number."""
+"""Most warps of a block, as numbered in a head."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Group:
         region: its name; None if nothing is stored, or its name is unknown.
         where: file:line of the region, None if unknown.
         role: the warps' role, None if they have none.
-        warps, blocks: which, as in 0-3,8; block numbers are linear.
-        count: how many warps.
-        block_count: how many blocks they are of.
+        warps, blocks: numbers, as in 0-3,8; block numbers are linear.
+        count: number of warps.
+        block_count: number of their blocks.
         values: the least and the greatest value of the region, None without values.
-        sms: on which SMs.
-        unchanged_s: since when nothing of any of them changed, seconds; None before a second look.
+        sms: numbers of their SMs.
+        unchanged_s: seconds since any of them changed; None before a second observation.
     """
 
     state: str
@@ -70,9 +70,9 @@ class LaunchState:
         number: %gridid.
         blocks: of its grid; 0 if unknown.
         begun: blocks of which a warp has begun, as far as the pool shows.
-        all_begun_known: whether blocks that are not among `begun` have certainly not begun.
+        all_begun_known: True if blocks that are not among `begun` have certainly not begun.
         unfinished, finished: warps.
-        groups: where they stand: the smallest groups first, finished warps last.
+        groups: warps by place: the smallest groups first, finished warps last.
     """
 
     kernel: str
@@ -87,20 +87,21 @@ class LaunchState:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known.
+    """The known state of a program.
 
     Attributes:
         file: the pool file.
         pid: the process.
         command: its command line.
-        running: whether it is there.
-        ended: whether its session has ended by itself.
+        running: True if the process exists.
+        ended: True if its session has ended normally.
         device: the device's name and ordinal.
-        unchanged_s: since when nothing at all changed, seconds; None before a second look.
-        enters_per_s: regions stored when entered, a second, since the look before; None before a second look.
+        unchanged_s: seconds without any change; None before a second observation.
+        enters_per_s: regions stored when entered, a second, since the previous observation; None before a second
+            one.
         launches: with warps that have not finished, the oldest first; without any, empty.
         host_launches: the last launches that the host made, the newest first.
-        problems: errors of the driver, and what is not known.
+        problems: errors of the driver, and unknown facts.
     """
 
     file: str
@@ -230,7 +231,7 @@ def _launches(
 def _groups(
     found: Warps, mine: Sequence[int], names: _Names, roles: Sequence[str | None], since: Sequence[float] | None
 ) -> list[Group]:
-    """Where the warps `mine` are. roles: of a block's warps."""
+    """Groups of the warps `mine` by place. roles: of a block's warps."""
     known = list(dict.fromkeys(roles))
     role = [known.index(one) for one in roles]
     places = grouped(((found.state[row], role[found.warp[row]], found.region[row]), row) for row in mine)

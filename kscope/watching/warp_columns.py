@@ -1,4 +1,4 @@
-"""The warps with a slab in a pool as columns: where each is, whether it has finished, and its role."""
+"""The warps with a slab in a pool as columns: their place, whether they have finished, and their role."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 IN, BEHIND, NOWHERE, FINISHED = range(4)
-"""A warp is in a region, is behind the last region that it left, has stored nothing, or has left the kernel."""
+"""A warp is in a region, is after the last region that it left, has stored nothing, or has left the kernel."""
 MOST_SEARCHED = 4096
 """Finished warps whose records are searched for roles; there may be millions of them."""
 COLUMNS = 16

@@ -19,12 +19,12 @@ _ROWS = wire.RECORDS_PER_UNIT
 _AGAIN = 8
 """Times that a word is read again if its halves come from two stores."""
 _MOST_ANCHORS = 2
-"""Rows behind the last record: an anchor, and the number of anchors."""
+"""Most rows after the last record: an anchor, and the number of anchors."""
 _NONE = np.uint32(0)
 
 
 def warps(pool: Pool, roles: frozenset[int]) -> Warps:
-    """As warps.warps()."""
+    """Same as warps.warps()."""
     at, log2 = (np.asarray(one, np.int64) for one in slabs(pool))
     every = units(pool)
     heads = every[at]
@@ -64,7 +64,7 @@ def warps(pool: Pool, roles: frozenset[int]) -> Warps:
 
 
 def drained_blocks(batch: memoryview, grid: int) -> list[int]:
-    """As warps.drained_blocks()."""
+    """Same as warps.drained_blocks()."""
     lines = lines_of(batch)
     at = np.flatnonzero(lines[:-1, 0] == layout.HEADER_WORD)
     pairs = np.stack([lines[at], lines[at + 1]], axis=1).reshape(-1, layout.HEADER_BYTES // 4)
@@ -119,7 +119,7 @@ def _records(every: Units, at: Ints, log2: Ints, heads: Units, words: OpenWords,
     there, number = _is_record(each), each[:, 1] >> np.uint32(4)
     named = np.where(there & np.isin(number, np.array(sorted(roles), np.uint32)), number, _NONE)
     role[which] = np.maximum.reduceat(named, begins)
-    # a ring that has wrapped around: its newest record has the greatest end, as seen from any of its records
+    # a ring that has wrapped around: its newest record has the greatest end, relative to any of its records
     later = (each[:, 2] - each[begins[slab], 2]).view(np.int32).astype(np.int64) + (1 << 31)
     newest = np.maximum.reduceat(np.where(there, later << 21 | within + 1, 0), begins)
     found = rows[first[which] + np.maximum((newest & (1 << 21) - 1) - 1, 0)]
@@ -135,11 +135,11 @@ def _records(every: Units, at: Ints, log2: Ints, heads: Units, words: OpenWords,
 
 
 def _has_more(rows: npt.NDArray[np.uint32]) -> Bools:
-    """Which records have only half of their value."""
+    """True for records that have only half of their value."""
     return np.asarray(rows[:, 1] & np.uint32(layout.HAS_MORE) != 0)
 
 
 def _is_record(rows: npt.NDArray[np.uint32]) -> Bools:
-    """Which rows of rings are records: neither cleared, nor anchors, nor halves of values."""
+    """True for rows of rings that are records: neither cleared, nor anchors, nor halves of values."""
     kind = rows[:, 1] & np.uint32(15)
     return np.asarray((rows[:, 1] != 0) & (kind != layout.ANCHOR_ID) & (kind != layout.MORE))

@@ -1,20 +1,4 @@
-"""Which memory may be reused: claims are accounted for, never guessed. Pure functions; no driver, no thread.
-
-A stripe is an endless sequence of units; [tail, head) of it is claimed and not yet freed. Every claimed unit becomes
-part of a slab or is added to `skipped`, but the host may see either late:
-
-    tail                                  edge of the ring          head
-    | slab closed | slab closed | slab open |  skipped  | ... not yet seen |
-
-A gap between slabs is a claim whose head has not arrived yet, or a skipped one. It is known to be skipped
-
- * if the sums agree, head - skipped == units of all slabs ever found below head: nothing is in flight (if more is
-   claimed than a copy holds, several copies show that: drain_pass.py); or
- * if no claim was refused for lack of room, so that only the one claim over the ring's edge can have been skipped, and
-   exactly the units of this gap were.
-
-`skipped` is read before `head`, so it never counts a claim that head does not. What it misses is seen the next time.
-"""
+"""Decides which claimed memory may be reused: every claimed unit is accounted for. Pure functions."""
 
 from __future__ import annotations
 
@@ -39,6 +23,15 @@ _FAR = TURN // 2
 class Stripes:
     """The host's view of k stripes; each field is (k,) uint32, in units modulo 2^32.
 
+    A stripe is an endless sequence of units; [tail, head) of it is claimed and not yet freed. Every claimed unit
+    becomes part of a slab or is added to `skipped`, but the host may see either late:
+
+        tail                                  edge of the ring          head
+        | slab closed | slab closed | slab open |  skipped  | ... not yet seen |
+
+    `skipped` is read before `head`, so it never counts a claim that head does not; later claims are seen at the next
+    reading.
+
     Attributes:
         ring: units in the ring.
         tail: everything below is freed.
@@ -47,9 +40,9 @@ class Stripes:
         clean: no claim at or above it was refused for lack of room.
         limit: as last written.
         then: the limit when head was last read.
-        turned: (k,) bool, claims ran so far beyond the tail that positions modulo 2^32 become ambiguous: a slab that
-            stays open has blocked the ring, and all later claims were refused. Such a ring is out of use, and is taken
-            as a whole once nothing runs.
+        turned: (k,) bool, claims ran so far beyond the tail that positions modulo 2^32 become ambiguous: a slab
+            that stays open has blocked the ring, and all later claims were refused. Such a ring is out of use, and is
+            taken as a whole once nothing runs.
     """
 
     ring: U32s
@@ -74,7 +67,7 @@ class Stripes:
         room.
         """
         over = (self.then - head).view(np.int32) < 0
-        # a position behind the tail would appear ahead of it 2^31 units later
+        # a position below the tail would appear 2^31 units ahead of it later
         self.clean = np.where(over, head, _not_below(self.clean, self.tail))
         self.proven = _not_below(self.proven, self.tail)
         self.then = self.limit.copy()
@@ -103,13 +96,13 @@ class Stripes:
 
 @dataclass(frozen=True)
 class Share:
-    """What is taken of a copy.
+    """The slabs to take from a copy.
 
     Attributes:
         free: (p,) units that are free from the parts' tails, including refused ones.
-        at: (t,) unit of each slab that is taken.
-        entry: (t,) of its launch, as in Found.
-        opens: (p + 1,) where those of each part begin.
+        at: (t,) unit of each slab.
+        entry: (t,) row of its launch, as in Found.
+        opens: (p + 1,) first slab of each part.
     """
 
     free: Ints
@@ -121,7 +114,7 @@ class Share:
 def account(
     state: Stripes, units: Units, pieces: Pieces, slabs: Slabs, found: Found, free: Ints | None = None
 ) -> Share:  # fmt: skip
-    """Account for the slabs of a copy, and gather those that are taken.
+    """Account for the slabs of a copy, and select those to take.
 
     Args:
         state: the stripes; `proven` and `found` are updated.
@@ -149,7 +142,7 @@ def account(
 
 
 def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
-    """How far each part can be taken without cutting a slab in two, as (p,) units from its tail.
+    """Units from its tail up to which each part can be taken without cutting a slab in two, (p,).
 
     To head if the part reaches it, else to the head of the slab that continues after the copy. More than 0 if slabs
     fit into a copy.
@@ -163,7 +156,7 @@ def uncut(copied: Units, pieces: Pieces, slabs: Slabs) -> Ints:
     for p in np.flatnonzero(~pieces.whole).tolist():
         first, stop = pieces.first[p : p + 2].tolist()
         known = slabs_end(slabs, p, first)
-        # a head at the part's beginning is of a slab that no copy holds: it would have been found
+        # a head at the part's beginning belongs to a slab that no copy holds: it would have been found
         begin = max(known, first + 1)
         heads = np.flatnonzero(looks_whole(copied[begin:stop]))
         units[p] = (begin + int(heads[0]) if len(heads) else stop) - first
@@ -180,7 +173,14 @@ def slabs_end(slabs: Slabs, part: int, first: int) -> int:
 
 
 def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
-    """How far each part is closed and accounted for, as (p,) units from its tail; updates `proven` and `found`.
+    """Units from the tail up to which each part is closed and accounted for, (p,); updates `proven` and `found`.
+
+    A gap between slabs is a claim whose head has not arrived yet, or a skipped one. It is known to be skipped
+
+    * if the sums agree, head - skipped == units of all slabs ever found below head: nothing is in flight (if more is
+      claimed than a copy holds, several copies show that: drain_pass.py); or
+    * if no claim was refused for lack of room, so that only the one claim over the ring's edge can have been skipped,
+      and exactly the units of this gap were.
 
     A part may be free beyond its copy, because claims above the limit were refused.
 
@@ -196,13 +196,13 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
 class _Part:
     """The slabs of one part, by number from 0. Positions are units from its tail.
 
-    Most slabs begin where the one before ends, so few of them need a look.
+    Most slabs begin where the previous one ends, so few of them need a check.
 
     Attributes:
         slabs: their number.
         gaps: there is a gap before a slab.
         breaks: the slabs that are open, and those after a gap.
-        reach: where the last one ends.
+        reach: end of the last slab.
     """
 
     def __init__(self, pieces: Pieces, slabs: Slabs, p: int) -> None:
@@ -222,7 +222,7 @@ class _Part:
         return self.start(slab) + int(self._units[slab])
 
     def is_closed(self, slab: int) -> bool:
-        """Whether a slab is complete."""
+        """True if a slab is complete."""
         return bool(self._closed[slab])
 
     def units(self, end: int) -> int:
@@ -258,7 +258,9 @@ def _advance(state: Stripes, pieces: Pieces, p: int, part: _Part, most: int) -> 
 def _closed_until(
     part: _Part, proven: int, clean: int, tail: int, found: int, skipped: int, ring: int
 ) -> tuple[int, int, int]:
-    """Up to where a part is closed and accounted for, the first slab that is not, and up to where claims are proven."""
+    """The position up to which a part is closed and accounted for, the first slab that is not, and the position up to
+    which claims are proven.
+    """
     free = first = 0
     for at in [*part.breaks.tolist(), part.slabs]:
         if at > first:

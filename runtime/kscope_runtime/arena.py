@@ -1,7 +1,5 @@
-"""Host memory that grows without being copied: one reservation of address space per session, filled from the front.
-
-The first part is memory. What a session records beyond a quarter of the memory goes to an unnamed file, which is mapped
-behind it: the kernel writes it to the disk and drops it from memory as needed.
+"""Host memory that grows without being copied: one reservation of address space per session. What exceeds a quarter of
+the memory goes to an unnamed file that is mapped after it.
 """
 
 from __future__ import annotations
@@ -23,14 +21,15 @@ Lines = npt.NDArray[np.uint32]
 _WORDS = layout.LINE // 4
 _LEAST = 64 << 20
 _LOOK, _LOOKS = (256 << 20) // layout.LINE, 256
-"""Lines between two looks at how much memory is left: as many, or this part of the memory. A look reads files of the
-kernel, while launches take the interpreter's lock again and again."""
+"""Lines between two checks of the available memory: as many, or this share of the memory. A check reads files of /proc,
+while launches take the interpreter's lock again and again.
+"""
 _STEP = 1 << 30
 """Bytes by which the file grows."""
 _SHARE, _IN_MEMORY, _KEPT = 2, 4, 8
 """A session without a disk takes at most 1/2 of the memory. With one, it takes 1/4, and the rest goes to the file. It
 stops when less than 1/8 of the memory is available: saving and decoding need memory, too."""
-_NORESERVE = 0x4000  # of linux/mman.h; Python has no name for it before 3.13
+_NORESERVE = 0x4000  # from linux/mman.h; Python has no name for it before 3.13
 _FIXED = 0x10
 
 
@@ -39,7 +38,7 @@ class Arena:
     freed with the arena and the last of its lines.
 
     Args:
-        folder: where the file is made; None for the folder of temporary files.
+        folder: where the file is created; None for the folder of temporary files.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -54,7 +53,7 @@ class Arena:
         """Room for `count` more lines, to be filled by the caller.
 
         Raises:
-            MemoryError: too little memory or disk space is left. From then on the arena is full: what follows would
+            MemoryError: too little memory or disk space is left. From then on the arena is full: later lines would
                 have gaps.
         """
         if self._room is None:
@@ -71,7 +70,7 @@ class Arena:
         return taken
 
     def reserve(self, count: int) -> Lines:
-        """Room for at least `count` lines, of which keep() takes some. Raises MemoryError as take()."""
+        """Room for at least `count` lines, of which keep() takes some. Raises MemoryError like take()."""
         self.take(count)
         self._used -= count
         assert self._room is not None
@@ -87,7 +86,7 @@ class Arena:
         return np.zeros((0, _WORDS), np.uint32) if self._room is None else self._room[: self._used]
 
     def _look(self, end: int) -> None:
-        """See whether there is memory up to line `end`, or the file is needed."""
+        """Check if there is memory up to line `end`, or the file is needed."""
         assert self._room is not None
         most, left = memory.limit(), memory.available()
         self._next_look = end + max(_LOOK, most // layout.LINE // _LOOKS)

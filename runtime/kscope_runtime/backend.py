@@ -17,7 +17,7 @@ from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import OpenPool
 from kscope.instrument.sampled import SampledCode
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.instrument.two_forms import SETTABLE
 
 from . import broken_context, handles
@@ -36,7 +36,7 @@ from .waiting import waited
 @dataclass(frozen=True)
 class _Session:
     epoch: int
-    sampling: Sampling
+    subset: Subset
     pool: int | None
     folder: Path | None
     open_pool: OpenPool | None = None
@@ -104,23 +104,23 @@ class CudaBackend(MeasuredBackend):
             return found
 
     def survive(self, open_pool: OpenPool | None) -> None:
-        """Where the pools of the next session are."""
+        """Set where the pools of the next session are."""
         self._open_pool = open_pool
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+    def arm(self, epoch: int, subset: Subset, pool_bytes: int | None, folder: Path | None = None) -> None:
         """Open the gates of all devices for this epoch. Data of an earlier armed epoch is dropped."""
         with self._mine(), self._driver.relaxed():
             if self._driver.context():
                 self._device()  # before a session exists, which would arm it twice
-            self._session = _Session(epoch, sampling, pool_bytes, folder, self._open_pool)
+            self._session = _Session(epoch, subset, pool_bytes, folder, self._open_pool)
             self._open, self._problems = True, []
             for device in self._devices.values():
                 self._arm(device)
 
     def pace(self, kernel: Hashable = None) -> None:
-        """Launches wait for the drain while more than a quarter of the current device's pool is claimed, or while those
-        before are expected to claim more than half of it, so that nothing is lost. Not for long: what fills the pool
-        may itself wait for this launch.
+        """Delay launches while more than a quarter of the current device's pool is claimed, or while earlier ones are
+        expected to claim more than half of it, so that nothing is lost. The delay is bounded: the work that fills the
+        pool may wait for this launch.
         """
         if self._open:
             drain = self._drains.get(self._driver.context())
@@ -128,7 +128,7 @@ class CudaBackend(MeasuredBackend):
                 drain.wait_for_room(kernel)
 
     def is_open(self) -> bool:
-        """Whether the gates are open."""
+        """True if the gates are open."""
         return self._open
 
     def capture(self, stream: int) -> int | None:
@@ -153,11 +153,11 @@ class CudaBackend(MeasuredBackend):
         self._sampler.end(wait=wait)
 
     def samples(self) -> tuple[SampledCode, ...]:
-        """What was sampled since begin_samples()."""
+        """Samples since begin_samples()."""
         return self._sampler.samples()
 
     def sampling_problems(self) -> tuple[str, ...]:
-        """Why contexts were not sampled."""
+        """Reasons why contexts were not sampled."""
         return self._sampler.problems()
 
     def wait(self) -> None:
@@ -253,7 +253,7 @@ class CudaBackend(MeasuredBackend):
         assert self._session is not None
         try:
             with self._inside(drain.device.context):
-                drain.device.gate(epoch, self._session.sampling)
+                drain.device.gate(epoch, self._session.subset)
         except DriverError as error:
             self._failed(drain, error)
         if epoch:
@@ -295,7 +295,7 @@ class CudaBackend(MeasuredBackend):
         )
 
     def _failed(self, drain: Drain, error: DriverError) -> None:
-        """At the first error of a device, after which every call fails: note it, and keep what the memory holds."""
+        """Note the first error of a device, after which every call fails, and keep the contents of its memory."""
         ordinal = drain.device.facts.ordinal
         with self._lock:
             if any(problem.device == ordinal for problem in self._problems):

@@ -1,4 +1,4 @@
-"""What a broken context left: a pool in a file is read there, and the rest through another process."""
+"""Reads the records of a broken context: a pool in a file directly, other memory through another process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
 
 
 def salvaged(drain: Drain, salvage: Salvage, error: DriverError) -> str:
-    """Take what the device's memory holds, after `error`, into a drain that has stopped. Returns what became of it."""
+    """Take the contents of the device's memory, after `error`, into a drain that has stopped. Returns a description of
+    the result.
+    """
     device, file = drain.device, drain.device.file
     try:
         with salvage(device.facts.ordinal, device.allocations()) as memory:

@@ -1,4 +1,6 @@
-"""The host's clock beside the device's globaltimer, which a tiny kernel reads; and the timer's smallest step."""
+"""Compares the host's clock with the device's globaltimer, which a tiny kernel reads; and finds the timer's smallest
+step.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from .driver import CudaDriver
 from .ranges import Bytes
 
 # now:  word = globaltimer
-# tick: word = smallest of 64 steps that were seen of globaltimer, at most 2^20 looks
+# tick: word = smallest of 64 observed steps of globaltimer, at most 2^20 reads
 _PTX = """
 .version 6.3
 .target sm_75
@@ -54,7 +56,7 @@ OWN_KERNELS = frozenset({"ks_now", "ks_tick", "ks_ping_send", "ks_ping_reply"})
 """Names of the kernels above and of those of peer_pings.py, whose samples are dropped."""
 _NONE = 0xFFFFFFFF  # ks_tick saw no step
 KERNEL_TIMEOUT_S = 0.2
-"""How long to wait for a tiny kernel: a device full of persistent blocks runs nothing else."""
+"""Timeout of a tiny kernel: a device full of persistent blocks runs nothing else."""
 _TRIES = 5
 
 

@@ -1,7 +1,6 @@
-"""Batches of a pass in one compiled call (kscope/native/passes.c): a batch takes less than a millisecond, and the
-interpreter's lock may take several to get.
-
-A call ends where Python must look at a batch, and when launches that wait must learn of room.
+"""Runs batches of a pass in one compiled call (kscope/native/passes.c): a batch takes less than a millisecond, and the
+interpreter's lock may take several to get. A call ends when Python must process a batch, or when launches that wait
+must learn of room.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from .slab_sizes import LOOKS
 from .staging import PLACES, Batches, Staging
 
 _STEPS, _LINES_PER_UNIT = 128, 2
-"""As in C: parts of a batch that threads write, and lines that a unit becomes at most, where rows are three records."""
+"""Same as in C: parts of a batch that threads write, and most lines of a unit, where rows are three records."""
 
 
 Floats = npt.NDArray[np.float64]
 
 
 class Status(IntEnum):
-    """Why a call ended, as in batches.h."""
+    """Reasons for the end of a call, as in batches.h."""
 
     DONE = 0
     UNUSUAL = 1
@@ -52,10 +51,10 @@ class CompiledPass:
         staging: memory for copies.
         calls: the driver's functions.
         writes: a stream to the device.
-        pinned: of the drain: "before" and "control" for two readings of the stripes, and "limits".
+        pinned: from the drain: "before" and "control" for two readings of the stripes, and "limits".
 
     Attributes:
-        stuck: (stripes,) those of which a batch held a part, and freed nothing.
+        stuck: (stripes,) stripes of which a batch held a part, and freed nothing.
     """
 
     def __init__(
@@ -96,8 +95,8 @@ class CompiledPass:
             batches: what is taken.
             state: the stripes, which are updated.
             launches: the launch table, which is updated.
-            expander: as of the passes before, updated.
-            waits: until when each stripe waits, and how long next time; updated.
+            expander: of earlier passes; updated.
+            waits: time until which each stripe waits, and its next wait; updated.
             settled: as for find().
         """
         parts, known = batches.parts, expander.layouts.known
@@ -133,9 +132,9 @@ class CompiledPass:
 
         Args:
             arena: where their lines go.
-            room: whether the pool had room.
-            unusual: takes a batch that Python must look at, all of it, and returns the units that it freed.
-            seen: takes note of a reading of the stripes; called with the time.monotonic() of the request.
+            room: True if the pool had room.
+            unusual: takes a whole batch that compiled code cannot process, and returns the units that it freed.
+            seen: takes a reading of the stripes; called with the time.monotonic() of the request.
 
         Returns:
             Units freed.
@@ -175,7 +174,7 @@ class CompiledPass:
             self._set(put=file.ring[2])
         try:
             status = Status(native.call("batches", self._about))
-        finally:  # without memory for a batch, those before it are kept
+        finally:  # without memory for a batch, earlier ones are kept
             if file is not None:
                 file.kept_up_to(self._get("put"))
             arena.keep(self._get("used"))

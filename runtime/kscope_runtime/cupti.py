@@ -1,7 +1,5 @@
-"""NVIDIA's libcupti: its calls for PC sampling, checked, through ctypes.
-
-The structures are those of cupti_pcsampling.h (13.0); each begins with its size, so that other versions of the library
-know which fields there are.
+"""NVIDIA's libcupti: its calls for PC sampling, checked, through ctypes. Structures are those of cupti_pcsampling.h
+(13.0); each begins with its size, so that other versions of the library know its fields.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ REASON_BYTES = 128
 OUT_OF_MEMORY = 8
 _NAME = "libcupti.so"
 _PERFORMANCE = ("libnvperf_host.so", "libnvperf_target.so")
-"""What libcupti loads by name."""
+"""Libraries that libcupti loads by name."""
 _ADMIN = (
     "profiling needs the administrator's permission here (ERR_NVGPUCTRPERM): run as root, add the capability "
     "CAP_SYS_ADMIN to the container, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
@@ -123,7 +121,7 @@ class Checksum(ctypes.Structure):
 
 
 OnModule = ctypes.CFUNCTYPE(None, pointer, size_t, ctypes.POINTER(u64))
-"""CUpti_ComputeCrcCallbackFunc: a cubin that is loaded, its bytes, and where its checksum goes."""
+"""CUpti_ComputeCrcCallbackFunc: a loaded cubin, its bytes, and the place for its checksum."""
 
 
 class Cupti:
@@ -147,19 +145,19 @@ class Cupti:
         self._callback: Any = None  # kept alive: the library calls it
 
     def enable(self, context: int) -> None:
-        """Sampling of a context can be configured from now on."""
+        """Allow sampling of a context to be configured."""
         self._of_context("cuptiPCSamplingEnable", context)
 
     def disable(self, context: int) -> None:
-        """End the sampling of a context. What was not read goes to the buffer that was configured."""
+        """End the sampling of a context. Unread samples go to the configured buffer."""
         self._of_context("cuptiPCSamplingDisable", context)
 
     def start(self, context: int) -> None:
-        """Take samples from now on."""
+        """Start taking samples."""
         self._of_context("cuptiPCSamplingStart", context)
 
     def stop(self, context: int) -> None:
-        """Take no samples from now on."""
+        """Stop taking samples."""
         self._of_context("cuptiPCSamplingStop", context)
 
     def configure(self, context: int, values: dict[int, int]) -> None:
@@ -189,7 +187,7 @@ class Cupti:
         return {index: text.value.decode("utf-8", "replace") for index, text in zip(indices, texts, strict=True)}
 
     def on_module(self, seen: Callable[[bytes], int]) -> None:
-        """Call `seen` with each cubin that the library learns of; it returns the number that the samples carry."""
+        """Call `seen` with each new cubin of the library; it returns the number that its samples carry."""
 
         def callback(cubin: int | None, size: int, checksum: Any) -> None:
             try:
@@ -202,7 +200,9 @@ class Cupti:
         self._check("cuptiRegisterComputeCrcCallback", self._library.cuptiRegisterComputeCrcCallback(self._callback))
 
     def checksum(self, cubin: bytes) -> int:
-        """The number that samples carry for a cubin that was loaded before on_module(): that of its code alone."""
+        """The number that samples carry for a cubin that was loaded before on_module(): a checksum of its code
+        alone.
+        """
         parameters = Checksum(0, len(cubin), cubin, 0)
         self._call("cuptiGetCubinCrc", parameters)
         return int(parameters.crc)
@@ -255,7 +255,7 @@ def find() -> Path:
 
 
 def _loaded() -> Iterator[Path]:
-    """A second copy in one process would not know the first one's context."""
+    """Loaded files: a second copy in one process would not know the first one's context."""
     for line in _maps().splitlines():
         path = line.partition("/")[2]
         if path and Path(path).name.startswith(_NAME):
@@ -263,7 +263,7 @@ def _loaded() -> Iterator[Path]:
 
 
 def _maps() -> str:
-    """What is mapped into this process; empty where that is unknown."""
+    """The mappings of this process; empty where they are unknown."""
     try:
         return Path("/proc/self/maps").read_text(errors="replace")
     except OSError:
@@ -304,7 +304,7 @@ def other_client() -> str:
 
 
 def torch_may_have_used_it() -> bool:
-    """Whether torch.profiler, which is not active now, may have used the library in this process."""
+    """True if torch.profiler, which is not active now, may have used the library in this process."""
     return "torch" in sys.modules
 
 

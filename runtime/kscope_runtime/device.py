@@ -16,7 +16,7 @@ from kscope.capture.pools.pool_file import PoolFile
 from kscope.errors import DriverError
 from kscope.instrument.backend import OpenPool
 from kscope.instrument.recording import AUTO_RECORDS
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .clocks import Clocks
 from .device_memory import Allocation
@@ -40,7 +40,8 @@ class Device:
     """Everything that kscope owns on the current context's device.
 
     The control block is never freed, because modules keep its address; the pool is replaced only when nothing can write
-    to it. `stream` is for single words and arming, by any thread under the backend's lock; the drain has its own.
+    to it. `stream` is for single words and arming, by any thread under the backend's lock; the drain has a separate
+    one.
     """
 
     def __init__(self, driver: CudaDriver) -> None:
@@ -76,7 +77,7 @@ class Device:
         self.clear_ranges(Ranges.of(address, size), stream)
 
     def clear_ranges(self, ranges: Ranges, stream: int, calls: DriverCalls | None = None) -> None:
-        """As clear(), several ranges. calls: what writes; None for the driver, at once."""
+        """Clear several ranges like clear(). calls: makes the writes; None for the driver, at once."""
         if self.mapped is None or not InFile(self.mapped, self.driver).clear(ranges):
             (calls or self.driver).write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
 
@@ -86,7 +87,7 @@ class Device:
         self.driver.synchronize(self.stream)
 
     def bind(self, symbol: int, metas: Iterable[ModuleMeta]) -> None:
-        """Write the control block's address into a module's constant. metas: what describes the module."""
+        """Write the control block's address into a module's constant. metas: the module's metadata."""
         self.layouts.add(metas)
         word = self.page[_WORD]
         word.view("<u8")[0] = self.control
@@ -104,7 +105,7 @@ class Device:
         return b"".join(parts)
 
     def fits(self, size: int | None, open_pool: OpenPool | None = None) -> bool:
-        """Whether the pool has the requested size (None requests the default size), and is the session's file if it
+        """True if the pool has the requested size (None requests the default size), and is in the session's file if it
         shall outlive the program.
         """
         if self._open_pool != open_pool:
@@ -114,8 +115,8 @@ class Device:
         return rings(size, self.facts.sms) == self.rings
 
     def open_pool(self, size: int | None, open_pool: OpenPool | None = None) -> None:
-        """Create the pool, or replace it by another one; only while nothing can write to it. open_pool: makes the file
-        that it shall be in.
+        """Create the pool, or replace it by another one; only while nothing can write to it. open_pool: creates the
+        file for it.
         """
         if self.fits(size, open_pool):
             return
@@ -174,10 +175,10 @@ class Device:
         """The stripes' current words, (stripes,) wire.STRIPE."""
         return np.frombuffer(self.read(self.control + wire.STRIPES_AT, self.stripes * wire.STRIPE_BYTES), wire.STRIPE)
 
-    def gate(self, epoch: int, sampling: Sampling) -> None:
-        """Open the gate, or close it with epoch 0: first the sampling words, then the line that kernels read first."""
+    def gate(self, epoch: int, subset: Subset) -> None:
+        """Open the gate, or close it with epoch 0: first the subset, then the line that kernels read first."""
         gate = self.page[128:256]
-        words = sampling.gate(epoch, self.facts.sms)
+        words = subset.gate(epoch, self.facts.sms)
         words["book"] = 0 if self.mapped is None else self.mapped.book.ctypes.data
         gate[:] = np.frombuffer(words.tobytes(), np.uint8)
         self.driver.write(self.control + 16, gate[16:], self.stream)
@@ -185,7 +186,7 @@ class Device:
         self.driver.synchronize(self.stream)
 
     def now(self) -> int:
-        """%globaltimer now, ns: the last comparison, continued by the host's clock; 0 without one."""
+        """%globaltimer now, ns: the last comparison, extrapolated by the host's clock; 0 without one."""
         if not self.syncs:
             return 0
         last = self.syncs[-1]
@@ -217,7 +218,7 @@ class Device:
             self._timer.read()
 
     def readings(self) -> tuple[TimerReading, ...]:
-        """What they have read in this session."""
+        """The readings of the timer in this session."""
         return () if self._timer is None else self._timer.found()
 
     def begin(self) -> None:

@@ -1,6 +1,5 @@
-"""Device memory that outlives its context: it exists until no process maps it and its descriptor is closed.
-
-Every function takes cuda-bindings' module, or the driver's checked call of a function by name.
+"""Device memory that outlives its context: it exists until no process maps it and its descriptor is closed. Every
+function takes cuda-bindings' module, or the driver's checked call of a function by name.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def unregister(call: Call, memory: Bytes) -> None:
 
 
 def _under_sanitizer() -> bool:
-    """Whether compute-sanitizer watches this process: its initcheck breaks the context at a copy to other memory than
+    """True if compute-sanitizer watches this process: its initcheck breaks the context at a copy to other memory than
     cuMemAlloc's.
     """
     maps = Path("/proc/self/maps")

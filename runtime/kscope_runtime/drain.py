@@ -27,17 +27,19 @@ from .wake import Wake
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
-"""Bytes: a pass that freed as much is followed by the next one at once."""
+"""Bytes: a pass that freed at least this much is followed by the next one at once."""
 _SHARE = 8
 _WATCH_S = 0.012
-"""How long the stripes are only watched: less than _FRESH_S, so that launches need not read the pool themselves."""
+"""Time for which the stripes are only watched: less than _FRESH_S, so that launches need not read the pool
+themselves.
+"""
 _FRESH_S, _LOOK_S = 0.02, 0.0005
-"""How old the drain's reading of the pool may be before a launch reads it itself, and how often a waiting launch does.
-Threads that launch without pause keep the interpreter from the drain, so a small pool may fill up meanwhile; and a
-batch may take longer than this while nearly all of a large pool is free.
+"""Greatest age of the drain's reading of the pool before a launch reads it itself, and interval of a waiting launch's
+reads. Threads that launch without pause keep the interpreter from the drain, so a small pool may fill up meanwhile; and
+a batch may take longer than this while nearly all of a large pool is free.
 """
 _MAX_LAUNCH_WAIT_S = 0.25
-"""How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
+"""Longest wait of a launch while nothing is freed; the work that fills the pool may itself wait for that launch."""
 
 
 class Drain:
@@ -60,7 +62,7 @@ class Drain:
     def begin(
         self, epoch: int, pool: int | None, folder: Path | None = None, open_pool: OpenPool | None = None
     ) -> None:
-        """Begin a session with a pool of `pool` bytes (None: the default). folder, open_pool: as for the Backend."""
+        """Begin a session with a pool of `pool` bytes (None: the default). folder, open_pool: as for Backend."""
         if not self.device.fits(pool, open_pool):
             self.finish()
             self.device.open_pool(pool, open_pool)
@@ -87,12 +89,12 @@ class Drain:
         self._recording.clear()
 
     def watch_no_more(self) -> None:
-        """Make passes only."""
+        """Stop watching: make passes only."""
         self._passes.watches = False
         self._wake.set()
 
     def wait_for_room(self, kernel: Hashable) -> None:
-        """Return when the pool has room for a launch of the kernel and all those before it, or nothing was freed for a
+        """Return when the pool has room for a launch of the kernel and all earlier ones, or nothing was freed for a
         while. After a wait in vain, do not wait again until there was room once.
         """
         now, (looked, room) = time.monotonic(), self._passes.seen
@@ -125,11 +127,11 @@ class Drain:
         return forecast.fits(kernel) or (self._has_room(_LOOK_S) and forecast.fits(kernel))
 
     def _progress(self) -> tuple[int, float]:
-        """Changes when memory is freed and when a launch begins."""
+        """A value that changes when memory is freed and when a launch begins."""
         return self._freed, self._passes.forecast.changed
 
     def _has_room(self, every: float) -> bool:
-        """Whether there is room: by the drain's last reading, or, if that is older than `every` seconds, by one of this
+        """True if there is room: by the drain's last reading, or, if that is older than `every` seconds, by one of this
         launch, which neither wakes nor delays anyone.
         """
         looked, room = self._passes.seen
@@ -166,8 +168,8 @@ class Drain:
         return np.concatenate([kept, rest]) if len(rest) else kept
 
     def salvage(self, memory: Memory) -> None:
-        """Take everything that a broken context left, after stop(); then nothing more until the next session. Raises
-        UnsupportedError, MemoryError.
+        """Take everything that remains of a broken context, after stop(); then nothing more until the next session.
+        Raises UnsupportedError, MemoryError.
         """
         with self._lock:
             self._passes.salvage(memory)
@@ -175,7 +177,7 @@ class Drain:
         self.failed = None
 
     def lines(self) -> Lines:
-        """What was drained, (n, 16) uint32."""
+        """The drained lines, (n, 16) uint32."""
         return self._passes.arena.lines()
 
     def release(self) -> Lines:
@@ -189,7 +191,7 @@ class Drain:
             self.failed = Problem("drain", f"draining stopped: {error}").on_device(self.device.facts.ordinal)
 
     def lost(self) -> int:
-        """Warps that found no room, as of the last reading."""
+        """Warps that found no room, at the last reading."""
         return self._passes.lost()
 
     def begun(self) -> tuple[BegunLaunch, ...]:
@@ -197,7 +199,7 @@ class Drain:
         return self._passes.begun
 
     def problems(self) -> list[Problem]:
-        """What is wrong with what was drained so far."""
+        """Problems of the data drained so far."""
         ordinal = self.device.facts.ordinal
         left_out = [problem.on_device(ordinal) for problem in self._passes.problems()]
         return [*left_out, *([self.failed] if self.failed is not None else [])]
@@ -232,6 +234,6 @@ class Drain:
 
 
 def _watch_no_more(drain: weakref.ref[Drain]) -> None:
-    """The interpreter exits. Compiled code would go on and call the driver, which ends with the process."""
+    """The interpreter exits: compiled code would continue and call the driver, which ends with the process."""
     if (found := drain()) is not None:
         found.watch_no_more()

@@ -1,11 +1,4 @@
-"""One pass over a device's stripes while it records: copy, account, expand, clear, raise limits.
-
-A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on three
-batches at a time, one in each place of the staging memory: the device fills one, the pass accounts for the slabs of
-another, and threads write those of the third. What it does for each slab is compiled and runs in threads
-(kscope/native/threads.c) that never need the interpreter's lock, which a program that launches without pause holds most
-of the time. While kernels run, one compiled call takes many batches (compiled_pass.py).
-"""
+"""One pass over a device's stripes while it records: copy, account, expand, clear, raise limits."""
 
 from __future__ import annotations
 
@@ -42,7 +35,11 @@ _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
 
 
 class Passes:
-    """A device's stripes and what was taken from them so far. Not thread-safe."""
+    """A device's stripes, and the slabs taken from them so far. Not thread-safe.
+
+    A pass uses none of the user's streams and launches no kernel; docs/design/pool.md has its stages. Threads
+    (kscope/native/threads.c) do the work on slabs without the interpreter's lock.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -54,9 +51,9 @@ class Passes:
         lines = device.stripes * wire.STRIPE_BYTES
         self._before, self._control = (device.driver.pinned(lines).view(wire.STRIPE) for _ in range(2))
         self._watch, self.watches = Watch(device, WINDOW), True
-        self.room = threading.Event()  # wakes launches that wait; `seen` is whether there is room
+        self.room = threading.Event()  # wakes launches that wait; `seen` is True if there is room
         self.room.set()
-        self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
+        self.seen = time.monotonic(), True  # (start of the last reading, True if there was room), replaced as one
         self._limits, self._written = (device.driver.pinned(4 * device.stripes).view("<u4") for _ in range(2))
         self._staging = Staging(device)
         self._writer = Writer()
@@ -65,7 +62,7 @@ class Passes:
             limits = device.driver.pinned(4 * device.stripes).view("<u4")
             pinned = {"before": self._before, "control": self._control, "limits": limits}
             self._compiled = CompiledPass(device, self._staging, self._calls, self._writes, pinned)
-        self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
+        self._stuck: list[int] = []  # stripes larger than a copy of which the last pass freed nothing
         self._lost = np.zeros(device.stripes, np.uint32)
         self._launches = LaunchTable(device)
         self.begun: tuple[BegunLaunch, ...] = ()  # after salvage()
@@ -81,11 +78,11 @@ class Passes:
         self.state = Stripes.at(words)
         self.forecast = Forecast(words["head"], int(self.state.ring.sum(dtype=np.int64)), time.monotonic())
         self._overrun = OverrunSlabs(self.device.stripes)
-        self._again = np.zeros(self.device.stripes)  # each stripe waits until then
+        self._again = np.zeros(self.device.stripes)  # each stripe waits until this time
         self._delay = np.full(self.device.stripes, _LEAST_DELAY_S)
 
     def begin(self, epoch: int, folder: Path | None = None) -> None:
-        """Keep slabs of this epoch from now on, and no others. folder: for what does not fit into memory."""
+        """Keep slabs of this epoch from now on, and no others. folder: for data that does not fit into memory."""
         self.arena, self.epoch = Arena(folder), epoch
         self.device.clear_launches()
         self._launches.begin(epoch)
@@ -99,7 +96,7 @@ class Passes:
         return Expander(self.epoch, self.device.facts.max_clock_khz / 1e6, layouts=self.device.layouts)
 
     def problems(self) -> list[Problem]:
-        """What a reader of the slabs that were taken must know."""
+        """Problems for readers of the slabs."""
         return self._expander.problems()
 
     def lost(self) -> int:
@@ -109,7 +106,7 @@ class Passes:
     def once(self, share: int, *, at_once: bool = False) -> int:
         """Take closed slabs of the stripes of which at least 1/share is claimed. Returns bytes freed.
 
-        at_once: the pass before ended just now, so its last reading of the stripes serves.
+        at_once: the previous pass ended just now, so its last reading of the stripes is still valid.
         """
         self._stuck = []
         skipped, head = self._last if at_once else self._read_stripes()
@@ -139,7 +136,7 @@ class Passes:
                 break
 
     def peek(self) -> Lines:
-        """A copy of what is claimed and not freed, including slabs still being written; (n, 16) uint32."""
+        """A copy of everything claimed and not freed, including slabs still being written; (n, 16) uint32."""
         return self._expanded(self._expander.copy())
 
     def _expanded(self, expander: Expander) -> Lines:
@@ -155,8 +152,8 @@ class Passes:
         return np.concatenate(found)
 
     def salvage(self, memory: Memory) -> None:
-        """Keep what a broken context left, unfinished slabs and the newest launches included, read through `memory`.
-        No pass of this epoch may follow.
+        """Keep everything that remains of a broken context, unfinished slabs and the newest launches included, read
+        through `memory`. No pass of this epoch may follow.
         """
         self._staging.memory = memory
         try:
@@ -244,11 +241,11 @@ class Passes:
         freed, reading = 0, 0.0
         try:
             for pieces, units in self._staging.copies(batches, self._calls):
-                if reading:  # how much room is left
+                if reading:  # remaining room
                     self._stripes_arrived(reading)
                 freed += self._batch(pieces, units, requested if closed else None, past, settled)
                 reading = self._request_stripes()  # will wait for the next batch's copy, too
-        finally:  # what a fault keeps from being cleared is kept as well
+        finally:  # data that a fault keeps from being cleared is kept as well
             self._writer.wait()
         if reading:
             self._calls.synchronize(self._writes)
@@ -284,7 +281,7 @@ class Passes:
         share = self._account(units, pieces, slabs, found, requested)
         taken = self._taken(units, pieces, share, found, self._expander)
         self._writer.begin(taken, lines := self.arena.take(taken.plan.lines))
-        if self.device.file is not None:  # what is cleared next is there when the program dies
+        if self.device.file is not None:  # data that is cleared next is still there if the program dies
             self._writer.wait()
             self.device.file.keep(lines)
         freed = self._free(pieces, share.free)
@@ -305,7 +302,7 @@ class Passes:
         return account(self.state, units, pieces, slabs, found, free)
 
     def _taken(self, units: Units, pieces: Pieces, share: Share, found: Found, expander: Expander) -> Taken:
-        """How slabs expand. Those of other sessions, and without a launch, do not.
+        """The slabs to expand, without those of other sessions or without a launch.
 
         A slab of another session was claimed late, or before a reset.
         """
@@ -315,7 +312,7 @@ class Passes:
         return Taken(units, found.launches, plan, claims_of(pieces, share.opens), self.epoch)
 
     def _resize(self, units: Units, taken: Taken, over: bool) -> None:
-        """Let the sizes of the next slabs follow the records of the warps that were taken. over: some had too many."""
+        """Adapt the sizes of the next slabs to the records of the warps that were taken. over: some had too many."""
         sizes, ring = self.device.sizes, int(self.state.ring[0]) * wire.UNIT
         for word in sizes.taken(units, taken.launches, taken.plan.at, taken.plan.entry, over, ring).tolist():
             value = sizes.words[word : word + 1].view(np.uint8)
@@ -324,17 +321,17 @@ class Passes:
     # and back
 
     def _free(self, batch: Pieces, free: Ints) -> int:
-        """Clear what was kept and let it be claimed again. Returns units freed.
+        """Clear the slabs that were kept and allow new claims there. Returns units freed.
 
         All tails move before the first call that may fail: nothing is kept twice, should the rest be salvaged.
         """
         stripe, units, total = batch.stripe, batch.units, int(free.sum())
-        # an open slab blocks those after it: read less often
+        # an open slab blocks later ones: read less often
         late = free * 4 < units
         delay = np.where(late, np.minimum(2 * self._delay[stripe], _MOST_DELAY_S), _LEAST_DELAY_S)
         self._delay[stripe], self._again[stripe] = delay, time.monotonic() + delay * late
         self.state.freed(stripe, batch.tail + free.astype(np.uint32), batch.whole & (free >= units))
-        self._calls.wait(self._writes)  # the limits of the batch before
+        self._calls.wait(self._writes)  # the limits of the previous batch
         kept = in_rings(self.device.table[stripe], batch.tail, np.minimum(free, units))
         self.device.clear_ranges(kept, self._writes, self._calls)
         if total:
@@ -342,8 +339,8 @@ class Passes:
         return total
 
     def _limit(self, head: U32s) -> None:
-        """Write the limits after the clears before, once the limits before have been written."""
-        self._limits, self._written = self._written, self._limits  # those wait for their call
+        """Write the limits after the earlier clears, once the earlier limits have been written."""
+        self._limits, self._written = self._written, self._limits  # these wait for their call
         self._limits[:] = self.state.closing(head)
         column = self.device.control + wire.STRIPES_AT + wire.STRIPE.offset("limit")
         self._calls.write_column(column, wire.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)

@@ -1,7 +1,5 @@
-"""The CUDA driver: one checked call per method, integers and numpy arrays in, integers out.
-
-Every driver call of kscope is here and in device_memory.py, through cuda-bindings (or cuda-python before 12.6). Tests
-replace CudaDriver by a fake.
+"""The CUDA driver: one checked call per method, integers and numpy arrays in, integers out. All driver calls of kscope
+are here and in device_memory.py, through cuda-bindings (or cuda-python before 12.6).
 """
 
 from __future__ import annotations
@@ -139,7 +137,7 @@ class CudaDriver:
         self.set_context(int(self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", ordinal))))
 
     def about(self, ordinal: int) -> str:
-        """A GPU's description, in a line."""
+        """A description of a GPU, in one line."""
         device, kind = self._call("cuDeviceGet", ordinal), self._cu.CUdevice_attribute
         facts = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
         numbers = [getattr(kind, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
@@ -200,7 +198,7 @@ class CudaDriver:
         return int(found[1]) if int(result) == 0 and int(found[0]) == _CAPTURED else None
 
     def ready(self, stream: int) -> bool:
-        """Whether the stream's work is done."""
+        """True if the stream's work is done."""
         result = self._cu.cuStreamQuery(stream)[0]
         if result.name == "CUDA_ERROR_NOT_READY":
             return False
@@ -221,11 +219,11 @@ class CudaDriver:
         self._call("cuMemcpyHtoDAsync", address, words.ctypes.data, words.nbytes, stream)
 
     def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
-        """As read(), one range after the other in `into`."""
+        """Like read(), one range after the other in `into`."""
         read_each(self, into, ranges, stream)
 
     def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None:
-        """As write(), the first of the words to each range, none of which is larger than they are."""
+        """Like write(), the first of the words to each range, none of which is larger than they are."""
         for address, size in zip(ranges.address.tolist(), ranges.size.tolist(), strict=True):
             self.write(address, words[:size], stream)
 
@@ -234,7 +232,7 @@ class CudaDriver:
         return entry_points() if native.available() else None
 
     def check(self, call: str, result: int) -> None:
-        """Raise the error that compiled code met."""
+        """Raise the error of a call in compiled code."""
         if result:
             raise _refused(call, self._cu.CUresult(result))
 

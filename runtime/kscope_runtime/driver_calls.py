@@ -1,5 +1,5 @@
-"""Calls of the drain to the driver: one compiled call makes several, if the driver has addresses of its functions.
-From Python, the drain would wait for the interpreter's lock after each, and the program's launches for the drain.
+"""Batches the drain's driver calls in one compiled call, if the driver's functions have addresses. From Python, the
+drain would wait for the interpreter's lock after each, and the program's launches for the drain.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _RESULT_BITS = 16
 
 
 class DriverCalls:
-    """Copies, in the order in which they were requested. They begin at the next synchronize() or flush(), all at once;
-    until then, do not change what is written. Not thread-safe.
+    """Copies in the order of the requests. They begin at the next synchronize() or flush(), all at once; until then, do
+    not change their sources. Not thread-safe.
 
     Attributes:
         points: addresses of the driver's functions, if it has any.
@@ -28,17 +28,17 @@ class DriverCalls:
         self._driver = driver
         self.points = driver.entry_points()
         self._calls: list[np.ndarray] = []  # each (n, 5) uint64, as calls.c takes them
-        self._columns: list[np.ndarray] = []  # that calls refer to
+        self._columns: list[np.ndarray] = []  # operands of calls
 
     def read(self, into: Bytes, address: int, stream: int) -> None:
-        """As of the driver."""
+        """Same as CudaDriver.read()."""
         if self.points is None:
             self._driver.read(into, address, stream)
         else:
             self._add(self.points.read, into.ctypes.data, address, into.nbytes, stream)
 
     def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
-        """As of the driver."""
+        """Same as CudaDriver.read_ranges()."""
         if self.points is None:
             self._driver.read_ranges(into, ranges, stream)
             return
@@ -46,14 +46,14 @@ class DriverCalls:
         self._add_each(self.points.read, to, ranges.address, ranges, stream)
 
     def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None:
-        """As of the driver."""
+        """Same as CudaDriver.write_ranges()."""
         if self.points is None:
             self._driver.write_ranges(ranges, words, stream)
         else:
             self._add_each(self.points.write, ranges.address, np.uint64(words.ctypes.data), ranges, stream)
 
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
-        """As of the driver."""
+        """Same as CudaDriver.write_column()."""
         if self.points is None:
             self._driver.write_column(address, pitch, words, width, stream)
             return
@@ -75,7 +75,7 @@ class DriverCalls:
         self.flush()
 
     def flush(self) -> None:
-        """Make all calls. After an error, those that follow are left out."""
+        """Make all calls. After an error, later calls are skipped."""
         if not self._calls:
             return
         calls = np.concatenate(self._calls)
@@ -86,7 +86,7 @@ class DriverCalls:
             self.check(int(calls[failed >> _RESULT_BITS, 0]), failed & (1 << _RESULT_BITS) - 1)
 
     def check(self, point: int, result: int) -> None:
-        """Raise the error that a call of a function met. point: its address."""
+        """Raise the error of a function's call. point: its address."""
         assert self.points is not None
         self._driver.check(self.points.name(point), result)
 

@@ -32,6 +32,6 @@ class EntryPoints:
 
 @cache
 def entry_points() -> EntryPoints:
-    """Those of the driver."""
+    """The entry points of the driver."""
     library = ctypes.CDLL("libcuda.so.1")
     return EntryPoints(*(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS))

@@ -1,9 +1,4 @@
-"""How much of a pool will be claimed by launches that the device has not begun.
-
-Launches are queued faster than they run: hundreds may wait that will claim more than the pool holds, while all of it is
-free. What a launch of a kernel claims is learned: between two moments at which the device had begun everything, the
-claims are those of the launches between them.
-"""
+"""Predicts how much of a pool will be claimed by launches that the device has not begun."""
 
 from __future__ import annotations
 
@@ -15,18 +10,24 @@ import numpy as np
 from .slab_search import U32s
 
 SETTLED_S = 0.002
-"""If nothing was claimed for so long, everything launched before has begun, or waits for something else."""
+"""If nothing was claimed for this long, all earlier launches have begun, or wait for something else."""
 _UNKNOWN, _MOST = 1 / 32, 1 / 2
-"""What a launch of an unknown kernel claims, and what may be claimed or expected at a time, as shares of the pool."""
+"""Claims that are assumed for a launch of an unknown kernel, and the most that may be claimed or expected at a time, as
+shares of the pool.
+"""
 _LITTLE = 1 / 8
 _MUCH = 7 / 8
-"""The share that is freed at least while nothing is launched: smaller rests stay in the pool."""
+"""Least share that is freed while nothing is launched: smaller rests stay in the pool."""
 _FORGET = 0.9
 """An expectation that was too high falls at most to this share of it at a time: launches of one kernel differ."""
 
 
 class Forecast:
     """One device's launches since the last settled moment, and its kernels' claims.
+
+    Launches are queued faster than they run: hundreds may wait that will claim more than the pool holds, while all of
+    it is free. The claims of a kernel's launch are learned: between two moments at which the device had begun
+    everything, the claims belong to the launches between them.
 
     Args:
         heads: (stripes,) every stripe's count of claimed units.
@@ -47,14 +48,14 @@ class Forecast:
         self._lock = threading.Lock()
 
     def fits(self, kernel: Hashable) -> bool:
-        """Whether one more launch of the kernel finds room after all earlier ones. A launch that claims much of the
+        """True if one more launch of the kernel finds room after all earlier ones. A launch that claims much of the
         pool must be the only one, and finds it nearly empty.
         """
         with self._lock:
             return self._fits(self._claims(kernel))
 
     def admits(self, kernel: Hashable, now: float) -> bool:
-        """Count a launch of the kernel if it fits. Returns whether it does."""
+        """Count a launch of the kernel if it fits; True if it does."""
         with self._lock:  # for each launch: with few calls
             claims = self._each.get(kernel)
             if claims is None:
@@ -67,7 +68,7 @@ class Forecast:
             return True
 
     def is_quiet(self) -> bool:
-        """Whether launches that the device has not begun claim little."""
+        """True if launches that the device has not begun claim little."""
         with self._lock:
             return self._expected - self._seen <= self._size * _LITTLE
 
@@ -79,13 +80,15 @@ class Forecast:
             self.changed = now
 
     def reset(self) -> None:
-        """Forget all launches and what was learned: a session begins or ends, and the next one may sample otherwise."""
+        """Forget all launches and learned claims: a session begins or ends, and the next one may record other
+        blocks.
+        """
         with self._lock:
             self._each.clear()
             self._forget()
 
     def read(self, heads: U32s, occupied: int, now: float) -> None:
-        """Take in a reading of the pool.
+        """Process a reading of the pool.
 
         Args:
             heads: (stripes,) every stripe's count of claimed units.
@@ -94,7 +97,7 @@ class Forecast:
         """
         with self._lock:
             self._occupied = occupied
-            # of two readings at once the earlier one may come later
+            # of two concurrent readings the earlier one may arrive later
             claimed = int(np.maximum((heads - self._heads).view(np.int32), 0).astype(np.int64).sum())
             if claimed:
                 self._heads, self.changed = heads.copy(), max(now, self.changed)
@@ -113,8 +116,8 @@ class Forecast:
         return self._each.get(kernel, self._size * _UNKNOWN)
 
     def _settle(self) -> None:
-        """Learn from the launches since the last settled moment, and begin anew. Launches that claimed nothing teach
-        nothing of kernels that did before: they were captured into a graph, or wait.
+        """Learn from the launches since the last settled moment, and restart. Launches that claimed nothing teach
+        nothing about kernels that did before: they were captured into a graph, or wait.
         """
         known = {kernel: count for kernel, count in self._counts.items() if kernel in self._each}
         unknown = {kernel: count for kernel, count in self._counts.items() if kernel not in self._each}

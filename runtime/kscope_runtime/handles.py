@@ -1,4 +1,4 @@
-"""From a user's handle of loaded code to its module in the current context."""
+"""Finds the module in the current context behind a user's handle of loaded code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The process that keeps a device's records for a program: survive="keeper".
-
-It maps the pool and the launch table, which live on as long as it does, and copies them to the program's pool file:
-when `kscope watch` asks, through a socket beside the file, and when the program is gone. It ends with the program.
+"""The process that keeps a device's records for a program: survive="keeper". It maps the pool and the launch table, and
+copies them to the program's pool file when `kscope watch` requests it, and when the program has ended.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ from .salvage import child_environment
 
 _CHILD = "from kscope_runtime.keeper import serve; serve()"
 _EXIT_TIMEOUT_S = 20.0
-"""For the last copy, and before that for a context that is being created."""
+"""Timeout of the last copy, and before that of a context that is being created."""
 _LOOK_S = 1.0
-"""How often the keeper looks whether the program is there, should a child of it hold its pipe open."""
+"""Interval of checks that the program exists, should a child of it hold its pipe open."""
 
 
 class Keeper:
-    """The keeper of a program, which starts it.
+    """Starts and ends the keeper of a program, from within that program.
 
     Args:
         ordinal: of the device.
@@ -61,7 +59,7 @@ class Keeper:
         file.at_end = self.end
 
     def end(self) -> None:
-        """The program needs it no longer: it copies once more if the file is still there, and ends."""
+        """End the keeper, which copies once more if the file still exists."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
             try:
@@ -102,7 +100,7 @@ def serve() -> None:
 
 
 class _Kept:
-    """Device memory that is mapped here, and the file that it is copied to."""
+    """Device memory that is mapped here, and the file for its copies."""
 
     def __init__(self, file: Bytes, ordinal: int, control: tuple[int, int], pool: tuple[int, int], table: int) -> None:
         self._driver = CudaDriver()
@@ -117,7 +115,7 @@ class _Kept:
         )
 
     def copy(self) -> None:
-        """Copy everything to the file: first the launches, which are older than what refers to them."""
+        """Copy everything to the file: first the launches, which are older than the records that refer to them."""
         for into, address in reversed(self._parts):
             self._driver.read(into, address, self._stream)
             self._driver.synchronize(self._stream)

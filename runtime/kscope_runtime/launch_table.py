@@ -1,8 +1,4 @@
-"""The host's copy of a device's launch table: the entry of each head's launch, read when a head first needs it.
-
-A later launch overwrites an entry 65,536 launches on, and sooner if a graph's launches, which keep their numbers, meet
-others. So the entry before it is kept, too: the head of a finished warp shows which of them is its launch's.
-"""
+"""The host's copy of a device's launch table: the entry of each head's launch, read when a head first needs it."""
 
 from __future__ import annotations
 
@@ -27,13 +23,13 @@ from .slab_search import Ints, Slabs, U32s, Units
 WINDOW = 1024
 """Entries that are read ahead of the newest launch."""
 _APART = 256
-"""Entries between two that are needed, from which on each is read alone."""
+"""Distance between two needed entries from which on each is read alone."""
 STALE_S = 10.0
 """Seconds after which an entry is read again: each replay of a graph writes its launch's time anew."""
 _MOST = 1 << 14
 """Entries that are read at a time."""
 _ENTRY_S = 0.1
-"""How long after a warp has ended its launch's entry may arrive; a first warp's retries take microseconds."""
+"""Time after a warp's end in which its launch's entry may arrive; a first warp's retries take microseconds."""
 _FOREIGN, UNKNOWN = -1, -2
 _NEWEST = 256
 """Entries that are kept of a broken context: at most 128 launches run at a time."""
@@ -56,16 +52,16 @@ class Found:
 
 
 def identified(units: Units, slabs: Slabs, found: Found, past: int) -> Slabs:
-    """Slabs whose launch's entry may still arrive count as open.
+    """The slabs; those whose launch's entry may still arrive count as open.
 
-    A launch's first warp writes the entry, at a time when other warps may have finished: it writes it last if it found
-    no room at first.
+    A launch's first warp writes the entry, when other warps may already have finished: it writes it last if it found no
+    room at first.
 
     Args:
         units: (n, 8) uint32.
         slabs: slabs in them.
         found: the launches of the closed ones.
-        past: %globaltimer, ns, that has certainly passed; 0 if it is not known.
+        past: %globaltimer, ns, that has certainly passed; 0 if unknown.
     """
     if not found.unknown:
         return slabs
@@ -79,6 +75,10 @@ def identified(units: Units, slabs: Slabs, found: Found, past: int) -> Slabs:
 
 class LaunchTable:
     """One device's entries in the current session. Not thread-safe.
+
+    A later launch overwrites an entry 65,536 launches on, and sooner if a graph's launches, which keep their numbers,
+    meet others. So the previous entry of a slot is kept, too: the head of a finished warp shows which of them belongs
+    to it.
 
     Attributes:
         epoch: the session.
@@ -95,9 +95,9 @@ class LaunchTable:
     def begin(self, epoch: int) -> None:
         """Forget all entries; `epoch` is the session from now on."""
         self.epoch = epoch
-        # the newest entry of each slot, and after all of these the previous ones
+        # the newest entry of each slot, followed by all previous ones
         self._rows = np.zeros(2 * wire.SLOTS, wire.LAUNCH)
-        # of each row: bits 16 to 23 of its launch's number, and log2 of its records, 0 where there is none
+        # for each row: bits 16 to 23 of its launch's number, and log2 of its records, 0 where there is none
         self._grid, self._log2 = np.zeros((2, 2 * wire.SLOTS), np.uint8)
         self._read_at = np.zeros(wire.SLOTS)  # time.monotonic() of the last reading
         self.next: int | None = None
@@ -108,20 +108,20 @@ class LaunchTable:
         return None if self.next is None else self._address(min(self.next, wire.SLOTS - WINDOW))
 
     def request(self) -> tuple[Bytes, int] | None:
-        """What to read, and from where, before requested(): the entries of the next launches."""
+        """Memory to read before requested(), and its address: the entries of the next launches."""
         if self.next is None or (address := self.ahead()) is None:
             return None
         self._requested = min(self.next, wire.SLOTS - WINDOW)
         return self._ahead.view(np.uint8), address
 
     def requested(self) -> None:
-        """Take in what request() read."""
+        """Process the result of request()."""
         if self._requested is not None:
             self._take(self._requested, self._ahead)
             self._requested = None
 
     def columns(self) -> dict[str, np.ndarray]:
-        """What compiled passes use and update, by its name there."""
+        """Columns that compiled passes use and update, by their names there."""
         return {
             "rows": self._rows, "grid": self._grid, "log2": self._log2, "missing": self._missing,
             "read_at": self._read_at, "ahead": self._ahead,
@@ -138,8 +138,8 @@ class LaunchTable:
             units: (n, 8) uint32.
             at: unit of each head.
             memory: reads entries that are not known.
-            closed: (s,) slabs whose launch is needed. None for all: then the entries of unfinished warps, whose heads
-                have less information, are read again.
+            closed: (s,) slabs whose launch is needed. None for all: then the entries of unfinished warps, whose
+                heads have less information, are read again.
         """
         stale = time.monotonic() - STALE_S
         row, rows, unknown, missing = self._match(units, at, closed, closed is None, stale, last=False)
@@ -149,7 +149,7 @@ class LaunchTable:
         return Found(_words(self._rows)[rows].reshape(-1).view(wire.LAUNCH), row, unknown)
 
     def newest(self, memory: Memory) -> tuple[BegunLaunch, ...]:
-        """The launches of this session that began last, of those whose every warp claims a slab.
+        """The launches of this session that began last, among those whose every warp claims a slab.
 
         memory: reads the entries.
         """
@@ -167,9 +167,9 @@ class LaunchTable:
     def _match(
         self, units: Units, at: U32s, closed: Bools | None, fresh: bool, stale: float, last: bool
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.integer], int, Ints]:
-        """As far as launches are known: each head's index into rows, with numbers below 0 as in Found; the rows; how
-        many are unknown; and the slots whose entries must be read: that is, when they are not known or were read up to
-        `stale`, of time.monotonic(). Only the latter are valid if there are any, unless this is the last try.
+        """For known launches: each head's index into rows, with numbers below 0 as in Found; the rows; the number of
+        unknown ones; and the slots whose entries must be read, because they are unknown or were read up to `stale`, of
+        time.monotonic(). If there are such slots, only these are valid, unless this is the last try.
         """
         if native.available():
             return self._compiled(units, at, closed, fresh, stale, last)
@@ -197,7 +197,7 @@ class LaunchTable:
         return entry, self._numbered[: max(0, rows)], unknown, missing
 
     def _is_entry(self, heads: Units, row: Ints) -> Bools:
-        """Whether rows are those of the heads' launches, as far as the heads show."""
+        """True for rows that are those of the heads' launches, as far as the heads show."""
         seal = heads[:, 7]
         same = ((seal >> np.uint32(wire.GRID_SHIFT)).astype(np.uint8) == self._grid[row]) | ~finished(heads)
         log2 = self._log2[row]
@@ -244,12 +244,12 @@ class LaunchTable:
         self.next = (int(newest) + 1) % wire.SLOTS
 
     def _is_valid(self, first: int, rows: np.ndarray) -> Bools:
-        """Which rows, from slot `first` on, are entries of this session."""
+        """True for rows, from slot `first` on, that are entries of this session."""
         good = wire.launch_check(rows, self.epoch) == rows["check"]
         good &= (rows["layout"] != 0) & (rows["grid_id"] % np.uint64(wire.SLOTS) == np.arange(len(rows)) + first)
         return np.asarray(good)
 
 
 def _words(rows: np.ndarray) -> npt.NDArray[np.uint64]:
-    """Entries as words, of which numpy copies five times as many a second."""
+    """Entries as words, which numpy copies five times as fast."""
     return rows.view(np.uint64).reshape(len(rows), -1)

@@ -1,4 +1,4 @@
-"""What `kscope doctor` and `kscope trust` measure on the first GPU."""
+"""Measurements of `kscope doctor` and `kscope trust` on the first GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MeasuredBackend(Backend):
         yield from probe.describe(self)
 
     def region_cost(self) -> tuple[float, float]:
-        """Measure what a region costs on the first GPU: (cycles it adds to its warp, those between its readings)."""
+        """Measure the cost of a region on the first GPU: (cycles it adds to its warp, those between its readings)."""
         return probe.region_cost(self)
 
     def peaks(self) -> Peaks:

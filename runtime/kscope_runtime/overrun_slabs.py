@@ -1,9 +1,6 @@
-"""Slabs whose ring overran are taken only when they are seen closed for the second time.
-
-A warp's stores may arrive in another order than they were made. In a slab with room for all records, each one is
-checked: its id is never 0. In a ring that overran, a slot always holds a record, perhaps still an older one, and a
-store in flight would land in memory that is already reused. So the end of such a slab is only noted at first, and the
-slab is taken from a copy made SETTLED_S later; stores take microseconds.
+"""Takes slabs whose ring overran only when they are seen closed for the second time. In a ring that overran, a slot
+always holds a record, perhaps an older one whose successor is in flight, so the slab is taken from a copy made
+SETTLED_S after its end was seen.
 """
 
 from __future__ import annotations
@@ -15,12 +12,12 @@ import numpy as np
 from .slab_search import Pieces, Slabs, U32s
 
 SETTLED_S = 0.001
-"""From this time on, a warp's stores have arrived."""
+"""A warp's stores have arrived after this time; they take microseconds."""
 _NONE = np.zeros(0, np.uint32)
 
 
 class OverrunSlabs:
-    """The closed overrun slabs of k stripes, and when they were seen."""
+    """The closed overrun slabs of k stripes, and the times when they were seen."""
 
     def __init__(self, stripes: int) -> None:
         self._noted: list[tuple[U32s, float]] = [(_NONE, 0.0)] * stripes

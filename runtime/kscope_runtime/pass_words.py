@@ -1,5 +1,5 @@
-"""What a pass in compiled code shares with Python: struct pass of kscope/native/batches.h, of which every field has 8
-bytes.
+"""Data that a pass in compiled code shares with Python: struct pass of kscope/native/batches.h, whose fields have 8
+bytes each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLUMNS = {
     "launches": (np.uint32, "words"), "layout_first": (np.int32, "launches"), "layout_stop": (np.int32, "launches"),
     "line": (np.int64, "steps"),
 }  # fmt: skip
-"""Of a batch: the type of each, and what it has room for."""
+"""Columns of a batch: type and capacity of each."""
 
 _ADDRESS, _INTEGER, _REAL = "<u8", "<i8", "<f8"
 _FIELDS = (

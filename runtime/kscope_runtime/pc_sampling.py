@@ -1,7 +1,5 @@
-"""PC sampling of every context: CUPTI's continuous mode, which does not serialize kernels.
-
-A thread moves samples from CUPTI's buffers into a table while kernels run. Modules are known by the number that this
-file gives CUPTI for each cubin, so that a function's code can be read afterwards.
+"""PC sampling of every context: CUPTI's continuous mode, which does not serialize kernels. A thread moves samples from
+CUPTI's buffers into a table while kernels run.
 """
 
 from __future__ import annotations
@@ -27,10 +25,11 @@ from .sample_times import SampleTimes
 _POLL_S = 0.05
 """Seconds between two reads."""
 _SLEEP_MS = 10
-"""Between two turns of the library's threads, which empty the hardware's buffer. The library's default is 100: a read
-returns samples of 200 ms ago, or none until the end."""
+"""Interval at which the library's threads empty the hardware's buffer. The library's default is 100: a read returns
+samples of 200 ms ago, or none until the end.
+"""
 _MOST_READS = 1 << 10
-"""Reads in a round, and at the end."""
+"""Most reads in a round, and at the end."""
 _PREFIX = "stalled_"
 
 
@@ -80,18 +79,18 @@ class ContextSampler:
 
     @property
     def problem(self) -> str:
-        """Why sampling ended early; empty if it did not."""
+        """Reason why sampling ended early; empty if it did not."""
         return "" if self._error is None else str(self._error)
 
     def start(self) -> None:
-        """Take samples from now on."""
+        """Start taking samples."""
         if self._enabled and not self._sampling:
             self._library.start(self._context)
             self._sampling = True
             self._times.start()
 
     def stop(self) -> None:
-        """Take none from now on, and read those that were taken."""
+        """Stop taking samples, and read the remaining ones."""
         if self._enabled and self._sampling:
             self._sampling = False
             self._library.stop(self._context)
@@ -116,7 +115,7 @@ class ContextSampler:
         self._times.turn()
 
     def end(self, *, wait: bool) -> None:
-        """End the sampling. Without `wait`, kernels may run and never end: only what has arrived is read."""
+        """End the sampling. Without `wait`, kernels may run and never end: only samples that have arrived are read."""
         if not self._enabled:
             return
         try:
@@ -133,7 +132,7 @@ class ContextSampler:
             self._enabled, self._error = False, error
 
     def samples(self, modules: Modules) -> SampledCode:
-        """What was read so far."""
+        """All samples read so far."""
         rows = self._table.rows()
         names = [self._reasons[index] for index in sorted(self._reasons)]
         number = {index: at for at, index in enumerate(sorted(self._reasons))}
@@ -188,7 +187,7 @@ class PcSampler:
 
     Args:
         load: returns the library; None for NVIDIA's.
-        watch: called in each turn of the thread: it finds contexts that the program has made, and adds them.
+        watch: called in each round of the thread: it finds contexts that the program has created, and adds them.
         inside: a context manager in which a context is current.
     """
 
@@ -234,7 +233,7 @@ class PcSampler:
             self._thread.start()
 
     def add(self, context: int) -> None:
-        """Sample a context from now on. A problem if it cannot be."""
+        """Sample a context from now on; note a problem if that fails."""
         with self._lock:
             if self._thread is None or self._library is None or context in self._contexts:
                 return
@@ -250,7 +249,7 @@ class PcSampler:
                     self._problems.append(str(error))
 
     def _begin_anew(self, library: Cupti) -> None:
-        """CUPTI then learns of all loaded modules at its next use. Else it attributes no samples to modules that were
+        """Make CUPTI learn of all loaded modules at its next use. Else it attributes no samples to modules that were
         loaded since its first use while their context was not enabled.
         """
         self._registered = False
@@ -258,7 +257,7 @@ class PcSampler:
             library.finalize()
 
     def _register(self, library: Cupti) -> None:
-        """See modules from now on. After a context is enabled, because this is a use of CUPTI."""
+        """Receive modules from now on. After a context is enabled, because this is a use of CUPTI."""
         self._used = True
         if not self._registered:
             self._registered = True
@@ -272,14 +271,14 @@ class PcSampler:
         return tuple(self._contexts)
 
     def pause(self, paused: bool) -> None:
-        """Take no samples for now, or continue."""
+        """Pause the sampling, or continue."""
         with self._lock:
             self._paused = paused
             for sampler in self._contexts.values():
                 self._noted(sampler.stop if paused else sampler.start)
 
     def end(self, *, wait: bool) -> None:
-        """End the recording; its samples stay. `wait`: everything that was launched has ended."""
+        """End the recording; its samples stay. `wait`: all launches have ended."""
         thread, self._thread = self._thread, None
         self._stop.set()
         if thread is not None:
@@ -289,12 +288,12 @@ class PcSampler:
                 sampler.end(wait=wait)
 
     def samples(self) -> tuple[SampledCode, ...]:
-        """What was sampled so far, per context."""
+        """All samples so far, per context."""
         with self._lock:
             return tuple(sampler.samples(self._modules) for sampler in self._contexts.values())
 
     def problems(self) -> tuple[str, ...]:
-        """Why contexts were not sampled, or not to the end."""
+        """Reasons why contexts were not sampled, or not to the end."""
         with self._lock:
             ended = [one.problem for one in self._contexts.values() if one.problem]
             return tuple(dict.fromkeys([*self._problems, *ended]))

@@ -1,7 +1,5 @@
-"""Measures the peak rates of a GPU: bytes read from memory, multiply-adds, and matrix instructions.
-
-Each kernel runs for some milliseconds; the fastest of a few runs counts. Times are the host's, around a launch and the
-wait for it. Matrix instructions are wgmma on GPUs that have it, and mma.sync elsewhere.
+"""Measures the peak rates of a GPU: bytes read from memory, multiply-adds, and matrix instructions. Each kernel runs
+for some milliseconds; the fastest of a few runs counts.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ WGMMA_TURNS, WGMMAS = 8192, 8
 WGMMA_FLOPS = 2 * 64 * 256 * 16
 _RUNS = 4
 _NEVER = 0x7FC0FFEE
-"""A result that does not occur: the store of it keeps the work alive."""
+"""A result that does not occur: its store keeps the work alive."""
 
 READ = f"""
 .version 7.1
@@ -73,7 +71,7 @@ READ:
 
 
 def _looped(name: str, target: str, registers: str, before: str, body: str, turns: int, sums: list[str]) -> str:
-    """A kernel that runs `body` again and again, and then uses the sums."""
+    """A kernel that runs `body` in a loop, and then uses the sums."""
     total = "".join(f"	add.f32 %f0, %f0, {one};\n" for one in sums if one != "%f0")
     return f"""
 .version 8.0
@@ -100,7 +98,7 @@ TURN:
 
 
 def fma() -> str:
-    """Multiply-adds in chains that do not depend on each other."""
+    """Independent chains of multiply-adds."""
     sums = [f"%f{n}" for n in range(CHAINS)]
     before = "".join(f"	mov.f32 {one}, 0f3F8{n:05X};\n" for n, one in enumerate(sums))
     body = "".join(f"	fma.rn.f32 {one}, {one}, 0f3F7FFFFE, 0f33000000;\n" for one in sums) * FMAS
@@ -108,7 +106,7 @@ def fma() -> str:
 
 
 def mma() -> str:
-    """mma.sync of 16-bit floats, with sums that do not depend on each other."""
+    """mma.sync of 16-bit floats, with independent sums."""
     sums = [f"%f{n}" for n in range(4 * MMAS)]
     before = "".join(f"	mov.f32 {one}, 0f00000000;\n" for one in sums)
     before += "".join(f"	mov.b32 %r{n}, 0x3555{n}A2B;\n" for n in range(6))

@@ -1,15 +1,4 @@
-"""Two GPUs compare their timers: signals both ways through each other's memory, one thread on each.
-
-    A  reads its timer, stores i into B's memory ........................ sees i in its own, reads its timer
-    B                       sees i in its own memory, reads its timer, stores i into A's
-
-So B's reading is between A's two, in truth. Each side is a process; the other's memory is mapped by a descriptor.
-
-The kernels have their own stream, which does not synchronize with the program's, and are part of none of its graph
-captures. A GPU that has no room for one more thread, or one queue for all streams (CUDA_DEVICE_MAX_CONNECTIONS=1), runs
-them later: a side that waits for the other one gives up after a number of cycles, so that no two ranks block each
-other.
-"""
+"""Compares the timers of two GPUs: signals both ways through each other's memory, one thread on each."""
 
 from __future__ import annotations
 
@@ -25,7 +14,7 @@ from .driver import CudaDriver
 MOST_ROUNDS = 1 << 12
 _PAGE = 2 << 20
 _TIMES, _SLOT, SLOTS = 4096, 64, 63
-"""Where the readings are in a side's memory. Before them are the words that other sides write, each in a slot."""
+"""Places of the readings in a side's memory. Before them are the words that other sides write, each in a slot."""
 _KERNEL = """
 .visible .entry {name}(.param .u64 args)
 {{
@@ -73,7 +62,18 @@ def _word(memory: int, slot: int) -> int:
 
 
 class PeerPings:
-    """One side, on the GPU with this ordinal. Raises DriverError if a call fails."""
+    """One side, on the GPU with this ordinal. Raises DriverError if a call fails.
+
+        A  reads its timer, stores i into B's memory ........................ sees i in its memory, reads its timer
+        B                       sees i in its memory, reads its timer, stores i into A's
+
+    So B's reading is truly between A's two. Each side is a process; the other's memory is mapped by a descriptor.
+
+    The kernels have a separate stream, which does not synchronize with the program's, and are part of none of its graph
+    captures. A GPU that has no room for one more thread, or one queue for all streams (CUDA_DEVICE_MAX_CONNECTIONS=1),
+    runs them later: a side that waits for the other one gives up after a number of cycles, so that no two ranks block
+    each other.
+    """
 
     def __init__(self, ordinal: int) -> None:
         self._driver = driver = CudaDriver()
@@ -114,9 +114,9 @@ class PeerPings:
         Args:
             theirs: the other side's memory, as map() returned it.
             their_slot, slot: the words that this side and the other one write.
-            begins: whether this side begins.
+            begins: True if this side begins.
             rounds: at most MOST_ROUNDS.
-            patience: cycles for which the kernel waits for the other side at most.
+            patience: most cycles for which the kernel waits for the other side.
         """
         self._rounds = min(rounds, MOST_ROUNDS)
         with self._inside():

@@ -1,14 +1,4 @@
-"""The pool: sizes, addresses, and the stripes' initial words.
-
-    pool   | ring of SM 0 | page | ring of SM 1 | page | ... | reserve           |
-             each 2^k bytes, together about half           the largest 2^k that is left
-
-Rings that lie a power of two apart would slow each other down in host memory: 132 SMs that write 280 million records a
-second took 38 to 59 % longer with rings of 512 KiB to 4 MiB, and 0.2 % with a page between them (an NVIDIA H200).
-
-No ring crosses a multiple of wire.SEGMENT_BYTES: one that would begins there instead, and the reserve takes the larger
-part.
-"""
+"""The pool: sizes, addresses, and the stripes' initial words."""
 
 from __future__ import annotations
 
@@ -22,12 +12,18 @@ from kscope.errors import UsageError
 DEFAULT_BYTES, DEFAULT_SHARE = 1 << 30, 32
 LEAST_RING = 2048
 _PAGE, _LARGE = 4096, 1 << 18
-"""Bytes between two rings, and the size of rings from which on there are any."""
+"""Bytes between two rings, and the least size of rings that have such a gap."""
 
 
 @dataclass(frozen=True)
 class Rings:
     """Sizes in bytes; all but the total are powers of two.
+
+        pool   | ring of SM 0 | page | ring of SM 1 | page | ... | reserve           |
+                 each 2^k bytes, together about half           the largest 2^k that is left
+
+    docs/design/pool.md has the reason for the pages. No ring crosses a multiple of wire.SEGMENT_BYTES: one that would
+    begins there instead, and the reserve takes the larger part.
 
     Attributes:
         stripes: number of rings.
@@ -93,7 +89,7 @@ def rings(size: int, stripes: int) -> Rings:
             "a ring for each SM and one that all share"
         )
     reserve = min(1 << left.bit_length() - 1, wire.SEGMENT_BYTES)
-    # room for what is unused before each multiple of wire.SEGMENT_BYTES
+    # room for the unused part before each multiple of wire.SEGMENT_BYTES
     unused = each * (used // wire.SEGMENT_BYTES + 1)
     return Rings(stripes, each, reserve, min(size, used + reserve + unused))
 

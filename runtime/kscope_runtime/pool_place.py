@@ -1,4 +1,4 @@
-"""Where a pool is: on the device, in a file that kernels write, or on the device and kept by another process."""
+"""Locations of a pool: on the device, in a file that kernels write, or on the device and kept by another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PoolPlace:
 
     Attributes:
         memory: its addresses, for kernels.
-        file: where it outlives the program; None if it does not.
+        file: the file in which it outlives the program, or None.
         keeper: holds the memory for the file; None if the memory is the file.
     """
 
@@ -33,7 +33,7 @@ class PoolPlace:
         return self.file if self.keeper is None else None
 
     def release(self, driver: CudaDriver) -> None:
-        """Free it, when everything that runs has ended."""
+        """Free it after all kernels have ended."""
         if self.mapped is not None:
             driver.unregister(self.mapped.memory)
             return
@@ -53,7 +53,7 @@ def surviving(
         facts: of its device.
         tick_ns: of its timer.
         size: bytes.
-        open_pool: makes the file.
+        open_pool: creates the file.
         control: the control block.
         table: offset of the launch table in it.
 
@@ -82,7 +82,7 @@ def surviving(
 
 
 def _in_file(driver: CudaDriver, file: PoolFile) -> PoolPlace:
-    """At the same address for kernels and for this process."""
+    """A pool with the same address for kernels and for this process."""
     try:
         driver.register(file.memory)
     except DriverError as error:

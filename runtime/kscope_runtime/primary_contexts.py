@@ -25,7 +25,7 @@ class PrimaryContexts:
         return self._found[ordinal]
 
     def of_this_process(self) -> int:
-        """The context of the GPU that a launcher gives this process: of number LOCAL_RANK, else the first."""
+        """The context of the GPU that a launcher gives this process: number LOCAL_RANK, else the first."""
         rank = os.environ.get("LOCAL_RANK", "0")
         return self.of(int(rank) % int(self._call("cuDeviceGetCount")) if rank.isdecimal() else 0)
 

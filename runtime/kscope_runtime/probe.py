@@ -1,4 +1,4 @@
-"""Measurements for `kscope doctor` and `kscope trust overhead`: the GPUs, their timer, and what a region costs now."""
+"""Measurements for `kscope doctor` and `kscope trust overhead`: the GPUs, their timer, and the cost of a region."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kscope import decode
 from kscope.capture.capture import Capture
 from kscope.instrument.backend import Backend
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering import plan
 
 from .clocks import Clocks
@@ -93,10 +93,10 @@ def describe(backend: Backend) -> Iterator[tuple[str, str]]:
 
 
 def region_cost(backend: Backend) -> tuple[float, float]:
-    """Measure what a region costs on the first GPU, in SM cycles.
+    """Measure the cost of a region on the first GPU, in SM cycles.
 
     Returns:
-        What a region adds to its warp around 64 dependent FMAs, and the shortest duration of an empty region.
+        Cycles that a region adds to its warp around 64 dependent FMAs, and the shortest duration of an empty region.
 
     Raises:
         DriverError: a driver call failed.
@@ -112,7 +112,7 @@ def _inside(driver: CudaDriver, backend: Backend, page: np.ndarray) -> float:
     lowered = plan.lower(HEAD + loop("ks_empty", 0, marked=True), Recording(records=256), frontend="probe")
     module = driver.load(lowered.text)
     backend.module_loaded(module)
-    backend.arm(_EPOCH, Sampling(), _POOL)
+    backend.arm(_EPOCH, Subset(), _POOL)
     try:
         _cost(driver, module, "ks_empty", page)
     finally:
@@ -126,7 +126,7 @@ def _added(driver: CudaDriver, backend: Backend, page: np.ndarray, fmas: int) ->
     text = HEAD + loop("ks_plain", fmas, marked=False) + loop("ks_marked", fmas, marked=True)
     module = driver.load(plan.lower(text, Recording(records=256), frontend="probe").text)
     backend.module_loaded(module)
-    backend.arm(_EPOCH, Sampling(), _POOL)
+    backend.arm(_EPOCH, Subset(), _POOL)
     try:
         return _cost(driver, module, "ks_marked", page) - _cost(driver, module, "ks_plain", page)
     finally:

@@ -1,4 +1,4 @@
-"""Whether a pool has room, and a launch's own reading of it."""
+"""Determines if a pool has room, with a launch's own reading of it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .forecast import Forecast
 from .slab_search import Ints, U32s
 
 _LATE_S = 0.005
-"""How long a launch waits for its reading: a copy of microseconds, or some milliseconds after one of the drain's."""
+"""Longest wait of a launch for its reading: a copy of microseconds, or some milliseconds after one of the drain's."""
 
 
 def has_room(claimed: Ints, ring: U32s) -> bool:
-    """Whether at most a quarter of the pool, and of its reserve (the last stripe), is claimed."""
+    """True if at most a quarter of the pool, and of its reserve (the last stripe), is claimed."""
     return bool(4 * claimed[-1] <= ring[-1] and 4 * claimed.sum() <= ring.sum())
 
 
@@ -42,8 +42,8 @@ class PoolReading:
         self._tried = self._found = -math.inf  # start of the last reading, and of the last one with room
 
     def has_room(self, every: float, forecast: Forecast) -> bool:
-        """Whether there is room, by a reading at most `every` seconds old, made by one thread at a time, which the
-        forecast takes in. False if it cannot be known now.
+        """True if there is room, by a reading at most `every` seconds old, made by one thread at a time and passed to
+        the forecast. False if that is unknown.
         """
         if time.monotonic() - self._found < every:
             return True

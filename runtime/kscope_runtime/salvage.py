@@ -1,7 +1,5 @@
-"""Device memory that outlived its context: a kernel broke the context, and a new process reads what it left.
-
-After a fault every call of the program fails, in all of its contexts. The memory itself lives as long as one of its
-descriptors is open, so a process started after the fault maps it and copies it out; until then this costs nothing.
+"""Reads device memory that outlived its context through a new process, after a kernel broke the context. The memory
+lives as long as one of its descriptors is open, so a process started after the fault maps it and copies it out.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from .ranges import Bytes, Ranges, read_each
 _REQUEST = struct.Struct("<3q")  # index of the allocation, offset, bytes
 _CHUNK = 32 << 20
 _ANSWER_TIMEOUT_S = 30.0
-"""How long an answer may take: the process creates a context first."""
+"""Timeout of an answer: the process creates a context first."""
 _CHILD = "from kscope_runtime.salvage import serve; serve()"
 
 
@@ -67,7 +65,7 @@ class SalvagedMemory:
         self._child.communicate()
 
     def synchronize(self, stream: int) -> None:
-        """Nothing: every read is complete when it returns."""
+        """No-op: every read is complete when it returns."""
 
     def read(self, into: Bytes, address: int, stream: int) -> None:
         """Copy device to host. Raises UnsupportedError if the process has ended or does not answer."""
@@ -103,7 +101,7 @@ class SalvagedMemory:
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment and import path, without what would record or dump the new process."""
+    """This process's environment and import path, without settings that would record or dump the new process."""
     left_out = re.compile("KSCOPE|CUDA_.*COREDUMP")
     kept = {name: value for name, value in os.environ.items() if not left_out.match(name)}
     roots = (str(Path(module).parents[1]) for module in (__file__, kscope.__file__))

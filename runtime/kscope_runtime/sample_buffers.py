@@ -1,4 +1,4 @@
-"""What CUPTI writes samples to, and the modules that it has shown."""
+"""Buffers for CUPTI's samples, and the modules that CUPTI has reported."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from kscope.instrument import images
 from .cupti import Data, PcData
 
 PCS = 1 << 13
-"""Instructions that one read returns at most."""
+"""Most instructions that one read returns."""
 MOST_CUBIN_BYTES = 1 << 30
 """Bytes of modules that are kept to read their code; later ones are not."""
 _PC_DATA = np.dtype(
     [("size", "<u8"), ("cubin", "<u8"), ("pc", "<u8"), ("index", "<u4"), ("pad", "<u4"), ("name", "<u8"),
      ("reasons", "<u8"), ("reason", "<u8"), ("correlation", "<u4"), ("end", "<u4")]
 )  # fmt: skip
-"""cupti.PcData as numpy sees it."""
+"""dtype of cupti.PcData."""
 _REASON = np.dtype([("index", "<u4"), ("samples", "<u4")])
 
 
 @dataclass
 class Modules:
-    """The cubins that CUPTI has shown, by the number that they were given: smaller than its own checksums.
+    """The cubins that CUPTI has reported, by numbers that are smaller than its checksums.
 
     Attributes:
         cubins: their bytes; empty for those beyond the limit.
-        refused: why the library shows none; empty if it does.
+        refused: reason why the library reports none; empty if it does.
     """
 
     cubins: dict[int, bytes] = field(default_factory=dict)
@@ -58,14 +58,14 @@ class Modules:
     def code(
         self, functions: Iterable[tuple[str, int]], checksum: Callable[[bytes], int]
     ) -> dict[tuple[str, int], bytes]:
-        """The cubins of functions' modules, without those that are unknown.
+        """The cubins of functions' modules, without unknown ones.
 
-        A module that was loaded before the session has CUPTI's number, and was shown in an earlier session or between
-        sessions, or a frontend has kept it.
+        A module that was loaded before the session has CUPTI's number, and was reported in an earlier session or
+        between sessions, or a frontend has kept it.
 
         Args:
             functions: their names, and the numbers of their modules.
-            checksum: the number of a module that CUPTI has not shown: modules with equal code share it.
+            checksum: the number of a module that CUPTI has not reported: modules with equal code share it.
         """
         functions = set(functions)
         found = {one: self.cubins[one[1]] for one in functions if self.cubins.get(one[1])}
@@ -84,7 +84,7 @@ class Modules:
         return found
 
     def why_unknown(self, number: int) -> str:
-        """Why a module's code is not kept."""
+        """Reason why a module's code is not kept."""
         if self.refused:
             return f"the library does not show modules: {self.refused}"
         if number in self.cubins:
@@ -101,10 +101,10 @@ def keep_forever(kept: object) -> None:
 
 
 class Buffer:
-    """Memory that CUPTI writes samples to: a Data, its instructions, and the reasons of each.
+    """Memory for CUPTI's samples: a Data, its instructions, and the reasons of each.
 
     Args:
-        reasons: how many reasons there are.
+        reasons: number of reasons.
     """
 
     def __init__(self, reasons: int) -> None:

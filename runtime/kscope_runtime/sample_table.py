@@ -10,7 +10,7 @@ from kscope.capture.samples import ROW, Rows
 MOST_ROWS = 1 << 21
 """Different counts that are kept: 32 MiB."""
 _PENDING, _SLACK = 1 << 18, 1 << 20
-"""Entries that wait to be added, and counts beyond the limit until some are left out, which takes a while."""
+"""Entries that wait to be added, and counts beyond the limit before some are dropped, which takes a while."""
 _FUNCTION_BITS, _PC_BITS, _REASON_BITS = 18, 36, 10
 U64s = npt.NDArray[np.uint64]
 
@@ -66,7 +66,7 @@ class SampleTable:
         keys, counts = keys[order], counts[order]
         first = np.flatnonzero(np.diff(keys, prepend=keys[:1] ^ np.uint64(1)))
         keys, sums = keys[first], np.add.reduceat(counts, first) if len(first) else counts
-        at = np.searchsorted(self._keys, keys)  # the table stays sorted: only what is new is
+        at = np.searchsorted(self._keys, keys)  # the table stays sorted: only new entries are not
         known = np.append(self._keys, ~keys[-1:])[at] == keys
         self._counts[at[known]] += sums[known]
         self._keys = np.insert(self._keys, at[~known], keys[~known])
@@ -75,7 +75,7 @@ class SampleTable:
             self._cut()
 
     def _cut(self) -> None:
-        """Leave out the smallest counts beyond the limit."""
+        """Drop the smallest counts beyond the limit."""
         more = len(self._keys) - MOST_ROWS
         if more > 0:
             kept = np.ones(len(self._keys), bool)

@@ -1,4 +1,4 @@
-"""When samples were read, per function, in bounded memory: CUPTI counts samples without their times."""
+"""Read times of samples, per function, in bounded memory: CUPTI counts samples without their times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kscope.capture.samples import WINDOW, Rows
 
 MOST_WINDOWS = 1 << 11
 MOST_ROWS = 1 << 16
-"""Of functions in windows: 2 MiB in a capture."""
+"""Most rows, each a function in a window: 2 MiB in a capture."""
 
 
 class SampleTimes:
@@ -25,18 +25,18 @@ class SampleTimes:
         self._begin, self._new = time.time_ns(), Counter[int]()
 
     def start(self) -> None:
-        """Samples are taken from now on."""
+        """Start of the sampling."""
         self._begin = time.time_ns()
 
     def add(self, functions: npt.NDArray[np.int64], counts: npt.NDArray[np.uint64]) -> None:
-        """Samples (n,) of functions (n,) were read."""
+        """Add samples (n,) of functions (n,)."""
         which, at = np.unique(functions, return_inverse=True)
         sums = np.zeros(len(which), np.uint64)
         np.add.at(sums, at.ravel(), counts)
         self._new.update(dict(zip(which.tolist(), sums.tolist(), strict=True)))
 
     def turn(self) -> None:
-        """Those that were added were taken since the previous round that had some, or since start()."""
+        """End a window: the added samples were taken since the previous round that had some, or since start()."""
         end = time.time_ns()
         if self._new and end > self._begin:
             self._windows.append((self._begin, end, self._new))
@@ -46,7 +46,7 @@ class SampleTimes:
             self._begin = end
 
     def end(self) -> None:
-        """Those that were added were taken since the last window began: it lasts until now."""
+        """End the last window: the added samples were taken since it began."""
         if not self._windows:
             self.turn()
         elif self._new:

@@ -1,7 +1,5 @@
-"""Finds the slabs in a copy of claimed memory, and which of them are complete. Pure functions.
-
-Compiled if possible: threads go from head to head, and read only the words that must be checked. numpy looks at every
-unit.
+"""Finds the slabs in a copy of claimed memory, and which of them are complete. Pure functions: compiled threads go from
+head to head and read only the words that must be checked; the numpy version checks every unit.
 """
 
 from __future__ import annotations
@@ -63,11 +61,11 @@ class Slabs:
 
     Attributes:
         at: unit of the head.
-        log2: of the records that the slab has room for.
-        closed: the end is there, and as many records as the slab should hold.
+        log2: log2 of the records for which the slab has room.
+        closed: the end is there, and all records of the slab.
         over: more records were written than the slab has room for.
         opens: (p + 1,) where the slabs of each part begin, and their number.
-        overrun: how many are over.
+        overrun: number of slabs with `over`.
     """
 
     at: U32s
@@ -78,7 +76,7 @@ class Slabs:
     overrun: int
 
     def with_closed(self, closed: Bools) -> Slabs:
-        """The slabs, of which others are complete."""
+        """The slabs, with other ones complete."""
         return replace(self, closed=closed)
 
     def units(self, which: slice) -> Ints:
@@ -90,7 +88,9 @@ class Slabs:
         return slice(*self.opens[part : part + 2].tolist())
 
     def before(self, end: Ints) -> tuple[Ints, Ints]:
-        """Which slabs begin before unit `end` (p,) of their part, and where each part's of them begin, (p + 1,)."""
+        """(True for slabs that begin before unit `end` (p,) of their part, the first of each part's among them (p +
+        1,)).
+        """
         parts = range(len(end))
         mine = [self.of(part) for part in parts]
         counts = [np.searchsorted(self.at[mine[part]], np.uint32(end[part])) for part in parts]
@@ -99,7 +99,7 @@ class Slabs:
 
 
 def looks_whole(units: Units) -> Bools:
-    """Which units are the heads of slabs, (n,)."""
+    """True for units that are the heads of slabs, (n,)."""
     log2 = log2_of(units)
     return np.asarray(is_head(units) & (log2 >= LOG2[0]) & (log2 <= LOG2[1]))
 

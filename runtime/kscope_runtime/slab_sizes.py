@@ -1,7 +1,5 @@
-"""The sizes of slabs with records="auto" and marks in loops: each kernel's follows the records that its warps made.
-
-Every warp reads its kernel's word when it begins (wire.SIZES), so the host may change it at any time. A size grows as
-soon as a warp had more records than room, and shrinks once, when some launches have shown how many they make.
+"""Adapts the sizes of slabs with records="auto" and marks in loops to the records of their warps. A size grows as soon
+as a warp had more records than room, and shrinks once, after some launches.
 """
 
 from __future__ import annotations
@@ -16,19 +14,21 @@ from kscope.instrument.recording import AUTO_RECORDS, log2_records
 from .slab_search import Ints, U32s, Units
 
 LOOKS = 4
-"""Launches that are seen, or parts of one in several copies, before a size may shrink."""
+"""Launches (or parts of one in several copies) after which a size may shrink."""
 _SPARE = 4
 """A size has room for a share of 1/_SPARE more records than any warp made: launches differ."""
 _MOST_RECORDS = 1 << 12
 _WARPS = 64
-"""Warps of an SM, whose slabs find room in its ring together."""
+"""Warps of an SM whose slabs fit in its ring together."""
 
 
 class SlabSizes:
-    """One device's words, and what is known of its kernels. Kernels whose ids share a word share a size.
+    """One device's words (wire.SIZES), and statistics of its kernels. Kernels whose ids share a word share a size.
+
+    Every warp reads its kernel's word when it begins, so the host may change it at any time.
 
     Args:
-        words: (wire.SIZES,) memory that the device's words are written from, and their values.
+        words: (wire.SIZES,) memory from which the device's words are written, and their values.
 
     Attributes:
         looks: (wire.SIZES,) launches of each word's kernels that were seen; from LOOKS on it may no longer shrink.
@@ -40,7 +40,7 @@ class SlabSizes:
         self.looks = np.zeros(wire.SIZES, np.int64)
 
     def learns(self, kernels: npt.NDArray[np.uint64]) -> bool:
-        """Whether the size of one of these kernels may still shrink."""
+        """True if the size of one of these kernels may still shrink."""
         return bool((self.looks[(kernels % np.uint64(wire.SIZES)).astype(np.int64)] < LOOKS).any())
 
     def taken(
@@ -94,13 +94,13 @@ class SlabSizes:
         return np.flatnonzero(self.words != before)
 
     def _needed(self, words: Ints, ring: int) -> U32s:
-        """The last place in rings that hold what was seen, and some more."""
+        """The last place in rings that hold the observed records, and some more."""
         most = self._most[words].astype(np.int64)
         sizes = [1 << log2_records(count + count // _SPARE) for count in most.tolist()]
         return np.asarray(np.minimum(np.array(sizes, np.int64), _limit(ring)) - 1, np.uint32)
 
 
 def _limit(ring: int) -> int:
-    """The most records of a slab, of which each warp of an SM finds one in its ring; AUTO_RECORDS at least."""
+    """The most records of a slab with which each warp of an SM finds one in its ring; AUTO_RECORDS at least."""
     records = (ring // _WARPS - wire.HEAD_BYTES) // layout.RECORD_BYTES
     return min(_MOST_RECORDS, max(AUTO_RECORDS, 1 << max(records, 1).bit_length() - 1))

@@ -1,4 +1,4 @@
-"""Pinned memory, which batches of parts of stripes are copied to."""
+"""Pinned memory for batches of parts of stripes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .ranges import in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
 BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 3
-"""Bytes of a batch of parts, which the largest slab fits into, and batches in staging memory: the device fills one, the
-host accounts for another, and writes the third to the arena."""
+"""Bytes of a batch of parts, enough for the largest slab, and number of batches in staging memory: the device fills
+one, the host accounts for another, and writes the third to the arena.
+"""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Batches:
 
     Attributes:
         parts: all of them, as if they were in one copy.
-        bounds: where each batch's begin, and their number.
+        bounds: first part of each batch, and their number.
     """
 
     parts: Pieces
@@ -38,8 +39,8 @@ class Batches:
         """Divide stripes.
 
         Args:
-            stripes: (n,) which ones.
-            granted, tail: every stripe's units that may be in slabs, and where they begin.
+            stripes: (n,) indices.
+            granted, tail: every stripe's units that may be in slabs, and their begin.
             skipped, head: every stripe's.
             room: units of a batch.
         """
@@ -68,7 +69,7 @@ class Staging:
         device: its rings, and its driver for pinned memory and a stream.
 
     Attributes:
-        memory: what is read from.
+        memory: source of the reads.
         units: of a place.
     """
 
@@ -91,7 +92,7 @@ class Staging:
         return units
 
     def copies(self, batches: Batches, calls: DriverCalls) -> Iterator[tuple[Pieces, Units]]:
-        """Yield batches and their copies, each in the next place; one more is on its way."""
+        """Yield batches and their copies, each in the next place; one more is in flight."""
         copies: list[Units] = []
         for index in range(len(batches)):
             if not index:
@@ -112,7 +113,7 @@ class Staging:
         if found is None:
             try:
                 memory = self._device.driver.pinned(BATCH)
-            except DriverError:  # the context is broken: what it left is read without the driver
+            except DriverError:  # the context is broken: its memory is read without the driver
                 memory = np.empty(BATCH, np.uint8)
             found = self._places[place] = memory.view("<u4").reshape(-1, wire.UNIT // 4)
         return found

@@ -1,8 +1,5 @@
-"""Launches of a kernel that only reads %globaltimer: another profiler's times of them show how its clock differs.
-
-The kernel's first instruction reads the timer. It then runs until the timer is SPIN ns later and ends without another
-access to memory: its end is known without a store that it would have to wait for. It stores into device memory: a
-kernel that has stored into the host's ends some 200 ns later.
+"""Launches of a kernel that only reads %globaltimer: the times that another profiler gives them show how its clock
+differs.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from .clocks import KERNEL_TIMEOUT_S
 from .driver import CudaDriver
 
 COUNT = 64
-"""Launches at each end of a session: the timer's step and the launch's delay differ, and the best ones count."""
+"""Launches at each end of a session: the timer's step and the launch's delay vary, and the best ones count."""
 SPIN = 1024
 """ns: longer than the store takes, and a multiple of the timer's step."""
 _KERNEL = """
@@ -41,7 +38,12 @@ PTX = ".version 6.3\n.target sm_75\n.address_size 64\n" + "".join(
 
 
 class TimerReadings:
-    """The launches of a session, in the context current at creation."""
+    """The launches of a session, in the context current at creation.
+
+    The kernel's first instruction reads the timer. It then runs until the timer is SPIN ns later and ends without
+    another access to memory: its end is known without a store that it would have to wait for. It stores into device
+    memory: a kernel that has stored into the host's ends some 200 ns later.
+    """
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
@@ -58,7 +60,9 @@ class TimerReadings:
         self._words[:] = 0
 
     def launch(self, when: str) -> None:
-        """Launch those of the session's "begin" or "end", without waiting; none while earlier ones have not run."""
+        """Launch the kernels of the session's "begin" or "end", without waiting; none while earlier ones have
+        not run.
+        """
         if not self._driver.ready(self._stream):
             return
         first = self._memory.address + 8 * COUNT * list(_NAMES).index(when)
@@ -67,7 +71,7 @@ class TimerReadings:
         self._launched.add(_NAMES[when])
 
     def read(self) -> None:
-        """Wait for them, but not for long, and copy what they have read."""
+        """Wait for them briefly, and copy their readings."""
         end = time.monotonic() + KERNEL_TIMEOUT_S
         while not self._driver.ready(self._stream):
             if time.monotonic() > end:
@@ -76,7 +80,7 @@ class TimerReadings:
         self._driver.synchronize(self._stream)
 
     def found(self) -> tuple[TimerReading, ...]:
-        """Those of each end of the session at which all have run."""
+        """The readings of each end of the session at which all have run."""
         return tuple(
             TimerReading(name, first, first + SPIN)
             for name, row in zip(_NAMES.values(), self._words.tolist(), strict=True)

@@ -11,11 +11,11 @@ from kscope.errors import DriverError
 from .driver import CudaDriver
 
 _POLL_S = 0.05
-"""How often the wait looks for Ctrl-C."""
+"""Interval of checks for Ctrl-C."""
 
 
 def waited(driver: CudaDriver, inside: Callable[[], AbstractContextManager[None]]) -> DriverError | None:
-    """Wait for all work of a context, in a thread, so that Ctrl-C ends our wait. inside: makes the context current.
+    """Wait for all work of a context, in a thread, so that Ctrl-C ends this wait. inside: makes the context current.
 
     Returns:
         The error of a context that is broken.

@@ -1,4 +1,4 @@
-"""An event that compiled code can wait for as well."""
+"""An event for which compiled code can wait as well."""
 
 from __future__ import annotations
 

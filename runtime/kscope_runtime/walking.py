@@ -1,4 +1,4 @@
-"""Everything that is claimed of a stripe, which may be more than a copy holds."""
+"""Walks everything claimed in a stripe, which may be more than a copy holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wait for claims without the interpreter's lock."""
+"""Waits for claims without the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Watch:
         """Wait until 1/share of a stripe is claimed. Returns False at once if it is, or without compiled loops.
 
         Args:
-            stripes: where claims begin.
+            stripes: initial values of the stripes.
             share: as for Passes.once().
-            head: as of the last reading.
+            head: at the last reading.
             entries: address of the launch table's next entries. A change of their second half ends the wait: a later
                 pass would miss those that come after them.
             wake: a descriptor. The wait ends when it can be read.
-            pauses: s before the first reading; each pause is twice the one before, up to the second number.
-            most: s.
+            pauses: s before the first reading; each pause is twice the previous one, up to the second number.
+            most: longest wait, s.
         """
         enough = (stripes.ring + np.uint32(share - 1)) // np.uint32(share)
         if self._points is None or bool((stripes.claimed(head) >= enough).any()):
@@ -57,5 +57,5 @@ class Watch:
         times = (int(1e9 * seconds) for seconds in (*pauses, most))
         points = self._points.read, self._points.synchronize
         if native.call("look", *points, self._stream, len(copies), *columns, *words, wake, *times):
-            self._points = None  # the next pass meets the error and reports it
+            self._points = None  # the next pass hits the error and reports it
         return True

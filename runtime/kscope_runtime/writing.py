@@ -1,4 +1,4 @@
-"""Writing the slabs of a batch to the arena, while the next batch is accounted for."""
+"""Writes the slabs of a batch to the arena, while the next batch is accounted for."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Taken:
 
     Attributes:
         units: the copy.
-        launches: (l,) wire.LAUNCH, those that the plan refers to.
-        plan: where each slab goes.
-        claims: where each was claimed.
+        launches: (l,) wire.LAUNCH, those of the plan.
+        plan: the place of each slab.
+        claims: the position at which each was claimed.
         epoch: the session.
     """
 
@@ -43,7 +43,7 @@ class Writer:
         self._writing: Future[None] | None = None
 
     def begin(self, taken: Taken, into: Lines) -> None:
-        """Write slabs to a part of the arena, after those before. Their copy must stay until wait() or the next one."""
+        """Write slabs to a part of the arena, after earlier ones. Their copy must stay until wait() or the next one."""
         self.wait()
         try:
             self._writing = self._thread.submit(taken.write, into)
@@ -51,7 +51,7 @@ class Writer:
             taken.write(into)
 
     def wait(self) -> None:
-        """Wait until everything is written. Raises what writing raised."""
+        """Wait until everything is written. Raises errors of the writing thread."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()

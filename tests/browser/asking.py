@@ -1,4 +1,4 @@
-"""What tests of the report share: recordings, and questions to its page."""
+"""Shared parts of tests of the report: recordings, and queries to its page."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def options(recording: Recording, state: State) -> tuple[str, ...]:
 
 @lru_cache(256)
 def compiled(source: str, arguments: tuple[str, ...], suffix: str) -> bytes:
-    """What nvcc makes of the source: bytes of the file with that suffix. A warning is an error."""
+    """nvcc's output for the source: bytes of the file with that suffix. A warning is an error."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         unit, out = Path(folder, "contract.cu"), Path(folder, f"contract{suffix}")
         unit.write_text(source, encoding="utf-8")

@@ -392,7 +392,7 @@ extern "C" __global__ void first(int* out, int n) {
     out[2] = 3;
 }
 """
-"""What the header alone cannot record."""
+"""Programs that the header alone cannot record."""
 
 REFUSED = {
     "forgotten": """

@@ -16,7 +16,7 @@ _COMPILED = ("strategy", "records", "fill", "clock", "placement")
 
 
 def no_gpu() -> str | None:
-    """Why nothing can run on a device here; None = it can."""
+    """Reason why nothing can run on a device here; None if it can."""
     try:
         return None if ctypes.CDLL("libcuda.so.1").cuInit(0) == 0 else "needs an NVIDIA GPU"
     except OSError:
@@ -26,9 +26,9 @@ def no_gpu() -> str | None:
 def record(program: Program, ready: Callable[[Program], Launch]) -> Capture:
     """The program's recording. One that is not armed is launched before the session, while it is paused, and after it;
     a plain one before it is ever prepared, and not within."""
-    recording, sampling = program.recording, program.sampling
+    recording, subset = program.recording, program.subset
     compiled = {name: getattr(recording, name) for name in _COMPILED}
-    chosen = {"block": sampling.block, "warp": sampling.warp, "sm": sampling.sm, "pool": program.pool}
+    chosen = {"block": subset.block, "warp": subset.warp, "sm": subset.sm, "pool": program.pool}
     if program.state != "plain":
         kscope.enable(**compiled)
     try:

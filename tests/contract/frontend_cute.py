@@ -427,7 +427,7 @@ def compile(program: Program, arch: int) -> list[str]:
 
 
 def ptx(launch: Any, n: int, arch: int) -> str:
-    """What CuTe keeps of a compilation, without asking for a driver (4.4 does)."""
+    """Parts of a compilation that CuTe keeps, without a driver (4.4 needs one)."""
     suffix = "a" if arch >= 90 else ""
     with tempfile.TemporaryDirectory() as folder:
         options = f"--keep-ptx --dump-dir {folder} --gpu-arch sm_{arch}{suffix}"

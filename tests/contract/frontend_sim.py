@@ -346,7 +346,7 @@ def run(program: Program) -> Capture:
     frontend, backend = registry.frontend("sim"), registry.backend("sim")
     if program.state != "plain":
         frontend.enable(program.recording)
-    backend.arm(1, program.sampling, program.pool)
+    backend.arm(1, program.subset, program.pool)
     try:
         if program.state == "prepared":
             backend.disarm()
@@ -358,7 +358,7 @@ def run(program: Program) -> Capture:
 
 
 def ready(program: Program) -> Callable[[], None]:
-    """What launches the program; nothing is to be compiled."""
+    """A function that launches the program; nothing is compiled."""
     return lambda: launch(program)
 
 

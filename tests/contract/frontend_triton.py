@@ -31,7 +31,7 @@ def ready(program: Program) -> Callable[[], None]:
 
 
 def launcher(program: Program, kernels: dict[str, Any], launched: dict[str, Any]) -> Callable[[], None]:
-    """What launches the program with these kernels and options."""
+    """A function that launches the program with these kernels and options."""
     import torch
 
     out = torch.zeros(64, device="cuda", dtype=torch.int32)

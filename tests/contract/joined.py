@@ -36,7 +36,7 @@ def load(name: str) -> ModuleType:
 
 
 def absent(module: ModuleType, program: Program) -> str | None:
-    """Why a frontend does not have the program, or one of its kernels; None where it has."""
+    """Reason why a frontend lacks the program, or one of its kernels; None if it has it."""
     reasons = [f"{name}: {module.ABSENT[name]}" for name in (*program.kernels, program.name) if name in module.ABSENT]
     missing = [kernel for kernel in program.kernels if kernel not in {**module.KERNELS, **module.ABSENT}]
     assert not missing, f"{module.__name__} has no kernel {missing}: write it, or say in ABSENT why the DSL cannot"

@@ -50,7 +50,7 @@ def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
 
 
 def check_times(lanes: list[Lane]) -> Iterator[str]:
-    """What must hold of every lane's times: inside the anchors, ends in order, spans nested or apart."""
+    """Check every lane's times: inside the anchors, ends in order, spans nested or disjoint."""
     for lane in lanes:
         last = 0
         for number, record in enumerate(lane.records):

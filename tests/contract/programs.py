@@ -35,7 +35,7 @@ from typing import Literal
 
 from kscope.capture import wire
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
 
 Dim = tuple[int, int, int]
@@ -56,7 +56,7 @@ class Program:
     block: Dim = (128, 1, 1)
     n: int = 0
     recording: Recording = field(default_factory=lambda: Recording(records=16))
-    sampling: Sampling = field(default_factory=Sampling)
+    subset: Subset = field(default_factory=Subset)
     replays: int = 1
     pool: int | None = None
     state: State = "armed"
@@ -65,7 +65,7 @@ class Program:
     @property
     def whole(self) -> Program:
         """The same where nothing keeps a lane from recording that the machine decides."""
-        return replace(self, pool=None, sampling=replace(self.sampling, sm=None), some=False)
+        return replace(self, pool=None, subset=replace(self.subset, sm=None), some=False)
 
 
 SMALL_POOL = 2 << 20
@@ -161,21 +161,21 @@ PROGRAMS = (
         ("coordinates",),
         grid=(4, 3, 2),
         block=(8, 4, 2),
-        sampling=Sampling.of(block=range(2, 20, 5), warp=1),
+        subset=Subset.of(block=range(2, 20, 5), warp=1),
     ),
     Program(
         "sampled_sms",
         "blocks on SMs of even number",
         ("coordinates",),
         grid=(4, 3, 2),
-        sampling=Sampling.of(sm=range(0, wire.MAX_SMS, 2)),
+        subset=Subset.of(sm=range(0, wire.MAX_SMS, 2)),
         some=True,
     ),
     Program(
         "sampled_nowhere",
         "blocks on an SM that no machine has",
         ("coordinates",),
-        sampling=Sampling.of(sm=wire.MAX_SMS - 1),
+        subset=Subset.of(sm=wire.MAX_SMS - 1),
     ),
     Program(
         "scarce_pool",

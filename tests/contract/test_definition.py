@@ -1,4 +1,4 @@
-"""What the simulator must record of each program, counted by hand: the definition is checked, too."""
+"""The simulator's records of each program, counted by hand: the definition is checked, too."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MISTAKES = {
 }
 """Kernels in REFUSED, and the error."""
 MACRO = r"KSCOPE_REGION_needs_braces_around_it_and_the_code_to_measure_\w+.? is undefined"
-"""Of C++ frontends, whose compiler refuses the macro."""
+"""Mistakes in C++ frontends, whose compiler refuses the macro."""
 BOOLS = {
     "boolean": r"value= of kscope region 'bool' is the bool True: .*; pass value=1",
     "numpy_boolean": r"value= of kscope region 'numpy bool' is the bool False: .*; pass value=0",

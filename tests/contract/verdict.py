@@ -25,7 +25,7 @@ def verdict(program: Program, got: Capture) -> list[str]:
 
 @lru_cache
 def definition(program: Program) -> tuple[list[Lane], int]:
-    """What the simulator records of it: lanes, and how many were lost."""
+    """The simulator's records: lanes, and how many were lost."""
     capture = frontend_sim.run(program)
     return lanes(program, capture), sum(device.lost for device in capture.devices)
 
@@ -48,7 +48,7 @@ def _some(program: Program, have: list[Lane], lost: int) -> Iterator[str]:
     keys = {lane.key for lane in have if lane.count}
     yield from compare([lane for lane in whole if lane.key in keys], have)
     yield from check_times(have)
-    sms = program.sampling.sm
+    sms = program.subset.sm
     if sms is not None:
         yield from (f"a lane of SM {lane.smid} recorded, which was not chosen" for lane in have if lane.smid not in sms)
         blocks = {lane.block for lane in have if lane.count}

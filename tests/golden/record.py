@@ -1,8 +1,7 @@
-"""Records the golden captures on a GPU, and checks them before they are written. They are small.
+"""Records the small golden captures, of a few blocks each, on a GPU, and checks them before they are written. A
+language that is not installed is skipped and named.
 
     python tests/golden/record.py [FOLDER [NAME...]]  needs a GPU
-
-Each is cut to a few blocks by sampling. A language that is not installed is skipped and named.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ teach()  # these tests run without installing kscope
 hook_points.module("dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # of small grids
 
 RECORDS = 6
-"""Of four(), per warp."""
+"""Records of four(), per warp."""
 LOAD = kscope.scope("load")
 
 CPP = r"""

@@ -2,11 +2,10 @@
 
     python -m gpu.ranks_process FOLDER
 
-Rank 1's `delayed` takes DELAY_NS longer in every second step. All steps are launched before the first one begins, so
-no host delays a rank. WARMUP steps before them are recorded, too: code and the other GPU's memory take 100 us when they
-are used for the first time. Each rank writes saw.RANK.npy: for each of the STEPS, whether the other one's signal was
-there when it looked for the first time, right after it had sent its own. Who saw it came last; if both or none did,
-they came within the time that a signal takes.
+Rank 1's `delayed` takes DELAY_NS longer in every second step. All steps are launched before the first one begins, so no
+host delays a rank; WARMUP steps before them are recorded, too. Each rank writes saw.RANK.npy: for each of the STEPS,
+True if the other one's signal was there directly after it had sent its own: that rank came last, or, if both or none
+saw it, they came within the time that a signal takes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ Load = Callable[[bytes], tuple[Any, Any]]
 
 
 def of(call: tuple[Any, ...]) -> Any:
-    """What a call of the driver's returns beside its status."""
+    """The result of a driver call besides its status."""
     assert int(call[0]) == 0, call
     return call[1] if len(call) == 2 else call[1:]
 
@@ -52,7 +52,7 @@ def _context() -> None:
 
 @cache
 def built(*options: str) -> bytes:
-    """What nvcc makes of the source for this GPU, without host code."""
+    """nvcc's output for this GPU, without host code."""
     import tempfile
 
     import torch

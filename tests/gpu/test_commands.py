@@ -17,7 +17,7 @@ Table = Callable[[str, str], None]
 
 
 def _kscope(*argv: str, cwd: Path) -> str:
-    """What the command prints; it must succeed."""
+    """The output of the command; it must succeed."""
     done = run([sys.executable, "-m", "kscope", *argv], cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

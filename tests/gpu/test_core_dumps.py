@@ -39,7 +39,7 @@ def said(folder: Path) -> str:
 
 
 def dumped(what: str, folder: Path, table: Table | None = None) -> dict[str, Any]:
-    """What kscope watch --core says of a kernel that hangs."""
+    """The output of kscope watch --core for a kernel that hangs."""
     program = started(what, folder)
     try:
         wait_until(lambda: (folder / "hangs").exists() or program.poll() is not None)

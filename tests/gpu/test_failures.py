@@ -108,7 +108,7 @@ with kscope.profile(sys.argv[1]):
 
 
 def is_named(kernel: str, trace: kscope.Trace) -> bool:
-    """Whether a problem names the kernel as that of a fault, or as one of those that it may be in."""
+    """True if a problem names the kernel as that of a fault, or as one of those that it may be in."""
     kinds = ("unrecorded", "partial", "unfinished")
     found = [one for one in trace.problems if one.kind in kinds]
     assert {one.kernel for one in found} in ({kernel}, {None}), found

@@ -56,7 +56,7 @@ class Case:
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
-    """Whether all bits of the results agree."""
+    """True if all bits of the results agree."""
     import torch
 
     words = {2: torch.int16, 4: torch.int32}
@@ -67,7 +67,7 @@ def same(one: list[Any], other: list[Any]) -> bool:
 
 
 def is_recorded_there(trace: Any, name: str) -> bool:
-    """Whether a kernel was recorded in machine code; prints why not."""
+    """True if a kernel was recorded in machine code; prints why not."""
     why = [one.text for one in trace.problems if one.kind == "placement"]
     print(name, *why)
     return not why

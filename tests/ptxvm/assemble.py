@@ -1,4 +1,4 @@
-"""Whether ptxas accepts a text. Answers are kept in .cache/ptxas by the hash of the question."""
+"""Checks if ptxas accepts a text. Results are cached in .cache/ptxas by the hash of the text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ptxas(version: str = "") -> str | None:
 
 
 def _knows(tool: str, version: str) -> bool:
-    """Whether it takes a module that is empty but for its version."""
+    """True if it takes a module that is empty but for its version."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "empty.ptx"
         source.write_text(f".version {version}\n.target sm_80\n.address_size 64\n")

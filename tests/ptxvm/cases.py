@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kscope.capture import layout, wire
 from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import lower
 from kscope.marks.grammar import Mark
@@ -38,7 +38,7 @@ class Case:
     blocks: tuple[Dim, ...]
     threads: tuple[int, ...]
     pool: Pool
-    sampling: Sampling = field(default_factory=Sampling)
+    subset: Subset = field(default_factory=Subset)
     smids: tuple[int, ...] = (0,)
     grid_id: int = 1
     clocks: Clocks = field(default_factory=Clocks)
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left behind. `out`: the kernel's own output, with kscope and without."""
+    """The result of a run. `out`: the kernel's own output, with kscope and without."""
 
     case: Case
     lowered: Lowered
@@ -103,8 +103,8 @@ def launch(case: Case, host: Host, text: str) -> tuple[Launch, bytearray]:
 
 def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
     """Host, started threads, expected records and kernel id of a case that the caller steps."""
-    lowered, host = case.lowered(), Host(case.pool, case.sampling, case.epoch, case.size)
-    plain, _ = launch(case, Host(case.pool, case.sampling, case.epoch, case.size), case.kernel.text(case.arch))
+    lowered, host = case.lowered(), Host(case.pool, case.subset, case.epoch, case.size)
+    plain, _ = launch(case, Host(case.pool, case.subset, case.epoch, case.size), case.kernel.text(case.arch))
     work, _ = launch(case, host, lowered.text)
     return host, work.start(), oracle.ideal(plain, case.recording, left_out(case, lowered)), lowered.meta.kernels[0].id
 
@@ -112,7 +112,7 @@ def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
 def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> Outcome:
     """Run the case's lowered text, changed by `mutate`, and its oracle."""
     lowered = case.lowered()
-    host = Host(case.pool, case.sampling, case.epoch, case.size)
+    host = Host(case.pool, case.subset, case.epoch, case.size)
 
     work, out = launch(case, host, mutate(lowered.text))
     run(work.start(), case.order, case.seed)
@@ -140,7 +140,7 @@ def should_record(outcome: Outcome) -> set[Key]:
         if case.bound
         and case.epoch
         and (one.late or any(s.records(one.thread.warp, one.thread.lane) for s in used))
-        and oracle.sampled(case.sampling, case.shape, one.thread)
+        and oracle.sampled(case.subset, case.shape, one.thread)
     }
 
 
@@ -216,17 +216,17 @@ def pools(draw: st.DrawFn, units: int) -> Pool:
 
 
 @st.composite
-def samplings(draw: st.DrawFn, total: int) -> Sampling:
+def samplings(draw: st.DrawFn, total: int) -> Subset:
     """Everything, or some blocks, warps and SMs."""
     if draw(st.integers(0, 3)) != 2:
-        return Sampling()
+        return Subset()
     first, step = draw(st.integers(0, max(0, total - 1))), draw(st.sampled_from([1, 2, 3, 7, 1 << 20]))
     blocks = draw(
         st.sampled_from([None, range(first, first + 5, step), slice(first, None, step), slice(0, None, step)])
     )
     warps = draw(st.sampled_from([None, (0,), (0, 2, 5), (31,)]))
     sms = draw(st.sampled_from([None, (0, 1), (131,), (0, 5, 33, 131, 511)]))
-    return Sampling.of(blocks, warps, sms)
+    return Subset.of(blocks, warps, sms)
 
 
 @st.composite
@@ -250,7 +250,7 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
     case = Case(
         kernel, recording, shape, tuple(blocks), tuple(sorted({0, *chosen})),
         Pool((Ring(14), Ring(14), Ring(14))) if roomy else draw(pools(units)),
-        Sampling() if roomy else draw(samplings(shape.grid[0] * shape.grid[1] * shape.grid[2])),
+        Subset() if roomy else draw(samplings(shape.grid[0] * shape.grid[1] * shape.grid[2])),
         tuple(draw(st.lists(st.sampled_from([0, 1, 5, 33, 131, 511]), min_size=1, max_size=3))),
         draw(st.integers(1, (1 << 64) - 1)), draw(clocks), draw(st.sampled_from(["turns", "lockstep", "random"])),
         draw(st.integers(0, 1 << 16)), draw(st.sampled_from([0, (1 << 64) - 1, 0x5A5A5A5A_DEADBEEF])),

@@ -63,11 +63,11 @@ class Drain:
         self.host.control.data[at : at + 4] = limit.to_bytes(4, "little")
 
     def accounted(self, n: int, claimed: int, slabs: list[Slab]) -> bool:
-        """Whether no claim in the region is still under way."""
+        """True if no claim in the region is still under way."""
         return (claimed - (self._skipped[n] - self.skipped[n])) & M32 == sum(slab.units for slab in slabs)
 
     def closed(self, slab: Slab) -> bool:
-        """Whether its lane will not write to it any more."""
+        """True if its lane will not write to it any more."""
         return closed(slab)
 
 

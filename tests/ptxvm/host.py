@@ -12,7 +12,7 @@ from kscope.capture import layout, wire
 from kscope.capture.expand import Expander, Lines
 from kscope.capture.heads import Units, is_head
 from kscope.instrument.recording import AUTO_RECORDS
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from .machine import Dim, Grid, Program, Thread, load
 from .memory import Allocation, Memory
@@ -90,7 +90,7 @@ class Slab:
         return int(self.head["count"])
 
     def records(self) -> np.ndarray:
-        """What is kept, oldest first (dtype layout.RECORD)."""
+        """The kept records, oldest first (dtype layout.RECORD)."""
         count, size = self.count, len(self.ring)
         if self.entry is None or count <= size or int(self.entry["layout"]) >> layout.FLAG_SHIFT & layout.FLAG_STOP:
             return self.ring[: min(count, size)]
@@ -100,10 +100,8 @@ class Slab:
 class Host:
     """A device with one control block and one pool, armed with `epoch` (0: not armed)."""
 
-    def __init__(
-        self, pool: Pool, sampling: Sampling | None = None, epoch: int = 7, records: int = AUTO_RECORDS
-    ) -> None:
-        self.pool, self.sampling, self.epoch = pool, sampling or Sampling(), epoch
+    def __init__(self, pool: Pool, subset: Subset | None = None, epoch: int = 7, records: int = AUTO_RECORDS) -> None:
+        self.pool, self.subset, self.epoch = pool, subset or Subset(), epoch
         self.blocks: dict[int, Dim] = {}  # of the launches, by the low bits of their linear numbers
         self.memory = Memory()
         self.control = self.memory.allocate("control", wire.control_bytes(pool.stripes))
@@ -115,7 +113,7 @@ class Host:
             base = at if number % 2 else at + wire.SEGMENT_BYTES - size
             self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=base))
             at += wire.SEGMENT_BYTES
-        gate = self.sampling.gate(epoch, pool.stripes)
+        gate = self.subset.gate(epoch, pool.stripes)
         self.control.data[: wire.GATE_BYTES] = gate.tobytes()
         sizes = np.full(wire.SIZES, records - 1, np.uint32)
         self.control.data[wire.SIZES_AT : wire.STRIPES_AT] = sizes.tobytes()

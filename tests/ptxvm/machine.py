@@ -239,7 +239,7 @@ def run(threads: Iterable[Started], order: Order, seed: int = 0) -> int:
 
 
 def steps(threads: Iterable[Started], order: Order, seed: int = 0) -> Generator[Thread, None, None]:
-    """As run(), a step at a time: the caller may look at memory, or stop, between any two."""
+    """Same as run(), a step at a time: the caller may inspect memory, or stop, between any two."""
     draw = Random(seed)
     ready: list[Ready] = [(thread, body, None) for thread, body in threads]
     draw.shuffle(ready)

@@ -12,7 +12,7 @@ GUARD = 1 << 20
 
 
 class FaultError(Exception):
-    """What a GPU would call an illegal address, a misaligned address or a trap."""
+    """An illegal address, a misaligned address or a trap on a GPU."""
 
 
 @dataclass(eq=False)

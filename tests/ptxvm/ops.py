@@ -345,7 +345,7 @@ class Ops:
         raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
 
     def op_wgmma(self, i: Instr) -> list[str]:
-        """Of one lane, as if it were the whole warpgroup."""
+        """For one lane, as if it were the whole warpgroup."""
         match i.op[1]:
             case "mma_async":
                 return ["t.barriers.issue(t)"]
@@ -356,7 +356,7 @@ class Ops:
         raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
 
     def op_match(self, i: Instr) -> list[str]:
-        """As if only this lane were active."""
+        """With only this lane active."""
         return self.set(i, i.args[0], "1 << t.lane", "b32")
 
     def op_activemask(self, i: Instr) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kscope.capture import layout
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.marks.grammar import Mark
 from kscope.marks.strategies import Elected, Strategy, parse_strategy
 
@@ -54,17 +54,17 @@ def strategies(marks: Iterable[Mark], recording: Recording) -> list[Strategy]:
     return [parse_strategy(spec) for spec in used]
 
 
-def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
-    """Whether the gate lets this thread's block, warp and SM record."""
+def sampled(subset: Subset, shape: Grid, thread: Thread) -> bool:
+    """True if the gate lets this thread's block, warp and SM record."""
     x, y, z, _ = thread.key
     block = x + shape.grid[0] * (y + shape.grid[1] * z)
-    if sampling.block is not None:
-        first = sampling.block.start
-        if not first <= block < sampling.block.stop or ((block - first) & M32) % sampling.block.step:
+    if subset.block is not None:
+        first = subset.block.start
+        if not first <= block < subset.block.stop or ((block - first) & M32) % subset.block.step:
             return False
-    if sampling.warp is not None and thread.warp not in sampling.warp:
+    if subset.warp is not None and thread.warp not in subset.warp:
         return False
-    return sampling.sm is None or thread.special["%smid"] in sampling.sm
+    return subset.sm is None or thread.special["%smid"] in subset.sm
 
 
 def begins_right_behind_ends(

@@ -15,7 +15,7 @@ from kscope.capture import layout, wire
 from kscope.capture.clock_rows import Layouts
 from kscope.capture.expand import Expander
 from kscope.capture.model import KernelMeta, ModuleMeta, RowLayout
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.marks.strategies import AllThreads, parse_strategy
 from kscope.sass.cubin.instructions import Function
 from kscope.sass.placing.labels import RECORDED
@@ -24,12 +24,12 @@ from .machine import Warp, warps
 
 ROOMY = Pool((Ring(14), Ring(14), Ring(14)))
 OUT_BYTES = 1 << 14
-_SHAPE, _CLOCKS, _ALL = Grid((2, 1, 1), (128, 1, 1)), Clocks(steps=(3, 1, 70)), Sampling()
+_SHAPE, _CLOCKS, _ALL = Grid((2, 1, 1), (128, 1, 1)), Clocks(steps=(3, 1, 70)), Subset()
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is launched.
+    """A launch.
 
     Attributes:
         text: PTX with marks, of one kernel with the parameters (address, number).
@@ -50,7 +50,7 @@ class Case:
     number: int
     shape: Grid = _SHAPE
     pool: Pool = ROOMY
-    sampling: Sampling = _ALL
+    subset: Subset = _ALL
     size: int = 16
     epoch: int = 7
     bound: bool = True
@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a launch left behind."""
+    """The result of a launch."""
 
     host: Host
     warps: list[Warp]
@@ -120,7 +120,7 @@ def _expanded(case: Case, slab: Slab) -> Slab:
 
 
 def _host(case: Case) -> Host:
-    return Host(case.pool, case.sampling, case.epoch, case.size)
+    return Host(case.pool, case.subset, case.epoch, case.size)
 
 
 def _launch(case: Case, host: Host) -> Launch:
@@ -148,7 +148,7 @@ def judged(case: Case) -> Outcome:
         if case.bound
         and case.epoch
         and strategy.records(one.thread.warp, one.thread.lane)
-        and oracle.sampled(case.sampling, case.shape, one.thread)
+        and oracle.sampled(case.subset, case.shape, one.thread)
     }
     if strategy.spec != AllThreads().spec:  # whose claims ptxas gathers: one atomic for the lanes of a warp
         judge.stores_stay_inside_claimed_slabs(host, wire.slab_units(log2))

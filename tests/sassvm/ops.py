@@ -1,4 +1,4 @@
-"""What instructions compute, in one lane; those of the uniform datapath have the same names with a U in front."""
+"""Results of instructions in one lane; those of the uniform datapath have the same names with the prefix U."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class PipelineWarp(KernelWarp):
     seen: list[Seen] = field(default_factory=list)
     tries: int = 0
     roles: list[int] = field(default_factory=list)
-    """What a warp reads of its role in Gluon's and Triton's kernels, which another warp has written."""
+    """A warp's role as Gluon's and Triton's kernels read it, which another warp has written."""
 
     def _step(self, one: Instruction, here: Sequence[Lane]) -> None:
         if one.name in _QUIET:
@@ -69,7 +69,7 @@ class PipelineWarp(KernelWarp):
             super()._atomg(one, active)
 
     def _elsewhere(self, one: Instruction, place: str, active: Sequence[Lane]) -> bool:
-        """Whether the kernel accesses memory of its parameters, which the test does not have."""
+        """True if the kernel accesses memory of its parameters, which the test does not have."""
         address = _address(place, active[0].registers)
         outside = address >> 32 == PARAMETER or address >> 48 != 0
         if outside:
@@ -124,7 +124,7 @@ def both(
     parameters: bytes = b"",
     roles: Sequence[int] = (),
 ) -> list[tuple[list[Seen], list[Seen]]]:
-    """What each warp did, and what it recorded.
+    """The operations of each warp, and its records.
 
     Args:
         found: the machine code.

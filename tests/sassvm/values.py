@@ -14,7 +14,7 @@ _ZEROS, _TRUE = ("RZ", "URZ", "SRZ"), ("PT", "UPT")
 
 @dataclass(eq=False)
 class Registers:
-    """What an instruction reads and writes.
+    """The reads and writes of an instruction.
 
     Attributes:
         lane: registers and predicates of the lane, by name.

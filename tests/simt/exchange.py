@@ -1,4 +1,4 @@
-"""What lanes, warps and the copy engine do together: barriers, shuffles, votes, atomics, mbarriers, bulk copies.
+"""Operations of several lanes, warps and the copy engine: barriers, shuffles, votes, atomics, mbarriers, bulk copies.
 
 An mbarrier: [arrivals of a phase, arrivals missing, bytes missing, phases that are over]. A bulk copy takes no time.
 """

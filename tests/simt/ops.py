@@ -38,7 +38,7 @@ _SPACES = ("global", "shared", "const", "param")
 
 
 def execute(m: Machine, i: Instr, lanes: Lanes) -> None:
-    """What the instruction does in those lanes. Raises PtxError for one that is not known."""
+    """Execute the instruction in those lanes. Raises PtxError for an unknown one."""
     what = i.op[0]
     found = _ALONE.get(what) or exchange.TOGETHER.get(what)
     if found is None and what not in _NOTHING:

@@ -202,7 +202,7 @@ def recording(data: bytes, folder: Path) -> None:
     with suppress(KscopeError):
         given = run_options(data)
         options = Options(**{name: value for name, value in given.items() if name != "export"})
-        options.sampling().gate(1, 132)
+        options.subset().gate(1, 132)
         options.recording(Recording())
         options.pool_bytes()
 

@@ -41,7 +41,7 @@ WRITERS, READERS = (
 )
 """The write side and the read side are independent."""
 BASE, OPTIONAL = {"numpy", "orjson"}, {"pandas", "pyarrow", "rich", "tqdm", "torch"}
-"""What kscope/ may import: always, and only inside a function (torch: to gather the captures of a job's ranks)."""
+"""Packages that kscope/ may import: always, and only inside a function (torch: to gather captures of ranks)."""
 VOCABULARY = {
     "kscope_triton": {"triton", "torch"},
     "kscope_numba": {"cuda", "llvmlite", "numba"},
@@ -51,7 +51,7 @@ VOCABULARY = {
     "kscope_sim": set[str](),
     "kscope_runtime": {"cuda", "nvidia"},
 }
-"""What each package outside kscope/ may import besides kscope, numpy, orjson and Python."""
+"""Packages that each package outside kscope/ may import besides kscope, numpy, orjson and Python."""
 
 
 def _room(name: str) -> str:

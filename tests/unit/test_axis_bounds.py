@@ -25,7 +25,7 @@ TICK, ZERO, LENGTH = 32, 1_700_000_000_000_000_000, 200_000.0
 SMS, GPCS, WAVES, WARPS, MARKS = 16, 4, 4, 2, 3
 BOOSTED = 40e6
 GHz = Callable[[int, np.ndarray], np.ndarray]
-"""Of a GPC, at times in ns."""
+"""Clock of a GPC, at times in ns."""
 
 
 def steady(gpc: int, ns: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
 def has(tool: str) -> bool:
-    """Whether the machine, or a package of this Python, has the tool."""
+    """True if the machine, or a package of this Python, has the tool."""
     try:
         return bool(tools.find(tool))
     except MissingError:

@@ -30,7 +30,7 @@ LANGUAGES = [
     for name in ("triton", "gluon", "cupy", "numba", "cute")
 ]
 COLUMNS, TASKS, EACH, THREADS, WIDTH, QUERIES = 8192, 4096, 16, 256, 32, 128
-"""As in bench/problems.py; compile-time constants in most languages."""
+"""Same as in bench/problems.py; compile-time constants in most languages."""
 
 
 class Shaped:

@@ -252,7 +252,7 @@ NOT_NEEDED = {
     "kscope.core_dumps", "kscope.machine_code", "kscope.marks.grammar", "kscope.report", "kscope.session",
     "kscope.trace",
 }  # fmt: skip
-"""What takes longer to load than the answer to find."""
+"""Modules that take longer to load than the search."""
 ANSWERS = r"""
 import sys
 from kscope.cli import main

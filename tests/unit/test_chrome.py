@@ -128,7 +128,7 @@ def test_arbitrary_names_are_escaped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("last", ["mark", "tile"])
 def test_the_outer_of_equal_spans_is_exported_first(last: str, tmp_path: Path) -> None:
-    """As viewers take them, whether all records of a chunk are spans or not."""
+    """The events as viewers read them, whether all records of a chunk are spans or not."""
     records = [Rec(name, 2000, 2100) for name in ("load", "dot", "tile")] * 2
     records += [Rec("tile", 2200, 2300)] if last == "tile" else [synth.instant("mark", 2300)]
     trace = decode(synth.capture(synth.slab(records), names=("load", "dot", "tile", "mark")))

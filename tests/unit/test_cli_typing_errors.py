@@ -1,4 +1,4 @@
-"""What a beginner types wrongly, and what the command line says: one line with the remedy, and no traceback."""
+"""Typing errors of beginners, and the command line's answers: one line with the remedy, and no traceback."""
 
 from __future__ import annotations
 

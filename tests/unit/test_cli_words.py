@@ -27,7 +27,7 @@ def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 
 def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """What a command line that fails prints to stderr."""
+    """The stderr of a command line that fails."""
     try:
         code: object = cli.main(argv)
     except SystemExit as stop:

@@ -54,7 +54,7 @@ def ended(rows: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def trace(units: Units, known: Layouts = KNOWN) -> TraceData:
-    """What a reader gets of a slab."""
+    """A reader's records of a slab."""
     lines, left_out = expand_all(units, table(Entry(log2=ROOM)), EPOCH, layouts=known)
     assert not left_out
     device = DeviceCapture(0, "gpu", np.ascontiguousarray(lines), lost=0, sms=1)

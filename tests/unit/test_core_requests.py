@@ -94,7 +94,7 @@ def test_what_cannot_be_dumped_is_an_error_that_says_what_to_do(
         assert "start it with kscope run --core" in refused(process.pid, capsys)
     assert "there is no such process" in refused(process.pid, capsys)
     with running(**request.environment(here, here / "kscope-1")) as process:
-        assert "the driver has made no pipe" in refused(process.pid, capsys)
+        assert "the driver has not created its dump pipe" in refused(process.pid, capsys)
         os.mkfifo(here / f"{process.pid}.pipe")
         assert "no process reads it" in refused(process.pid, capsys)
 
@@ -123,7 +123,7 @@ def test_names_of_the_driver_are_understood(here: Path) -> None:
 
 
 def test_a_folder_whose_name_has_a_code_of_the_driver_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has a %"):
+    with pytest.raises(UsageError, match="contains %"):
         request.environment(tmp_path, Path("100%") / "kscope")
 
 

@@ -1,4 +1,4 @@
-"""What the doctor finds where a kernel language is installed and does not work."""
+"""The doctor's findings where a kernel language is installed and does not work."""
 
 from __future__ import annotations
 

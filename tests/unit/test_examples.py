@@ -27,7 +27,7 @@ NEEDS = {"cute": "cutlass", "triton": "triton", "gluon": "triton", "cupy": "cupy
 
 SAME = {f"{language}_{kernel}" for language in (*NEEDS, "sim") for kernel in ("softmax", "gemm", "tiled_gemm")}
 IN_GPU = {"same_kernel_everywhere", "triton_megakernel", "triton_attention_backward", "cuda_tma"}
-"""What tests/gpu/test_examples.py runs: SAME through the first of these."""
+"""Examples that tests/gpu/test_examples.py runs: SAME through the first of these."""
 
 
 def _parameters() -> list[object]:
@@ -42,7 +42,7 @@ def _parameters() -> list[object]:
 
 
 def _python(*arguments: str, cwd: Path, **env: str) -> str:
-    """What a Python prints that finds kscope and the examples."""
+    """The output of a Python that finds kscope and the examples."""
     paths = os.pathsep.join([*PATHS, str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")])
     whole = {**os.environ, "PYTHONPATH": paths, "TRITON_DEFAULT_FP_FUSION": "1", **env}
     done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=whole, capture_output=True, text=True, check=False)

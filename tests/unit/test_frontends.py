@@ -48,7 +48,7 @@ def test_the_version_of_a_language_is_its_modules_or_its_distributions(monkeypat
 
 
 def test_every_language_that_is_imported_has_a_version() -> None:
-    """What kscope brings itself has its version."""
+    """Built-in frontends have kscope's version."""
     own = {"kscope_cuda.frontend", "kscope_sim"}
     imported = [one for one in registry.TABLE.values() if one.dsl in sys.modules and one.dsl not in own]
     assert [one.dsl for one in imported if not all(registry.version(one))] == []

@@ -93,7 +93,7 @@ def test_a_holder_that_does_not_take_it_is_an_error(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(held_memory, "_HOLDER_TIMEOUT_S", 0.05)
     path = tmp_path / "1.pool"
     file = held_memory.offer(path)
-    with pytest.raises(UsageError, match="is it stopped"):
+    with pytest.raises(UsageError, match="is it suspended"):
         held_memory.wait(path)
     assert not path.exists()
     os.close(file)

@@ -122,8 +122,9 @@ MEANING: dict[str, Callable[[int, int], int]] = {
 
 
 def run(text: str) -> tuple[list[tuple[str, ...]], dict[str, int]]:
-    """What copies, marks and barriers see, in order, and the registers afterwards. A wait changes the registers
-    that are in flight."""
+    """The values that copies, marks and barriers see, in order, and the registers afterwards. A wait changes the
+    registers that are in flight.
+    """
     registers = {name: 100 * n + 7 for n, name in enumerate([*REGISTERS, *IN_FLIGHT])}
     seen: list[tuple[str, ...]] = []
     waits = 0

@@ -1,4 +1,4 @@
-"""What every output states of a recording: GPU, versions, command, sampling, clock."""
+"""Facts about a recording in every output: GPU, versions, command, subset, clock."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from kscope.tracedata.info import info
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 DOCS = GOLDEN.parents[1] / "docs"
-SAMPLED, WHOLE = GOLDEN / "attention.kscope", GOLDEN / "block.kscope"
-PART = "4 of 512 blocks recorded (sampled)"
+SUBSET, WHOLE = GOLDEN / "attention.kscope", GOLDEN / "block.kscope"
+PART = "4 of 512 blocks recorded (subset)"
 
 
-def trace(path: Path = SAMPLED) -> Trace:
+def trace(path: Path = SUBSET) -> Trace:
     return decode(load_capture(path))
 
 
@@ -44,10 +44,10 @@ def test_the_facts_are_those_of_the_capture() -> None:
     found = info(trace())
     assert [one.name for one in found.gpus] == ["NVIDIA H200"]
     assert found.versions["triton"] == "3.6.0" and found.date == "2026-11-21T07:44:30+00:00"
-    assert (found.strategy, found.sampling, found.clock) == ("elected", {"block": "0:512:128"}, "gpu")
-    assert (found.blocks, found.grid_blocks, found.sampled) == (4, 512, True)
+    assert (found.strategy, found.subset, found.clock) == ("elected", {"block": "0:512:128"}, "gpu")
+    assert (found.blocks, found.grid_blocks, found.partial) == (4, 512, True)
     assert info(trace().filter(warp=0)) == found
-    assert not info(trace(WHOLE)).sampled
+    assert not info(trace(WHOLE)).partial
 
 
 def test_the_strategies_are_those_of_the_kernels_that_recorded() -> None:
@@ -87,11 +87,11 @@ def test_info_names_the_placement_of_each_kernel(
 
 
 def test_info_prints_the_facts_and_takes_json(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "info", SAMPLED)
+    text = printed(capsys, "info", SUBSET)
     for fact in ("NVIDIA H200", "triton 3.6.0", "2026-11-21", "tests/golden/record.py", "0:512:128", PART, "GPU clock"):
         assert fact in text
-    found = json.loads(printed(capsys, "info", SAMPLED, "--json"))["recorded"]
-    assert (found["blocks"], found["grid_blocks"], found["sampled"]) == (4, 512, True)
+    found = json.loads(printed(capsys, "info", SUBSET, "--json"))["recorded"]
+    assert (found["blocks"], found["grid_blocks"], found["partial"]) == (4, 512, True)
     assert found["gpus"][0]["name"] == "NVIDIA H200"
 
 
@@ -108,18 +108,18 @@ def test_the_process_of_a_job_is_named(tmp_path: Path, capsys: pytest.CaptureFix
         assert info(replace(trace(), recorded=replace(trace().recorded, host=damaged))).process == ""
 
 
-def test_every_output_states_that_blocks_are_a_sample(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_every_output_states_that_only_some_blocks_recorded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow.parquet")
     for command in ("summary", "occupancy"):
-        assert PART in " ".join(printed(capsys, command, SAMPLED).split())
-        about = json.loads(printed(capsys, command, SAMPLED, "--json"))["recorded"]
-        assert (about["blocks"], about["grid_blocks"], about["sampled"]) == (4, 512, True)
-    assert PART in " ".join(printed(capsys, "summary", SAMPLED, "--markdown").split())
+        assert PART in " ".join(printed(capsys, command, SUBSET).split())
+        about = json.loads(printed(capsys, command, SUBSET, "--json"))["recorded"]
+        assert (about["blocks"], about["grid_blocks"], about["partial"]) == (4, 512, True)
+    assert PART in " ".join(printed(capsys, "summary", SUBSET, "--markdown").split())
     for name in ("x.pftrace", "x.json", "x.parquet", "x.html"):
         trace().export(tmp_path / name)
     assert PART.encode() in (tmp_path / "x.pftrace").read_bytes()
     assert PART in (tmp_path / "x.html").read_text()
-    assert json.loads((tmp_path / "x.json").read_text())["otherData"]["recorded"]["sampled"] is True
+    assert json.loads((tmp_path / "x.json").read_text())["otherData"]["recorded"]["partial"] is True
     stored = json.loads(pyarrow.read_schema(tmp_path / "x.parquet").metadata[b"kscope"])
     assert stored["recorded"]["gpus"][0]["name"] == "NVIDIA H200"
 
@@ -139,7 +139,7 @@ def simulated() -> Trace:
 
 
 def interpreted() -> Trace:
-    """As of a kernel that ran in an interpreter on the CPU."""
+    """A trace like that of a kernel that ran in an interpreter on the CPU."""
     found = simulated()
     return replace(found, recorded=replace(found.recorded, clock="host"))
 
@@ -192,20 +192,20 @@ def test_every_file_states_its_caveat(
 
 
 def test_commands_state_the_caveat(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = printed(capsys, "assert", SAMPLED, "dropped == 0")
+    text = printed(capsys, "assert", SUBSET, "dropped == 0")
     assert text.splitlines()[0] == PART
-    assert printed(capsys, "assert", "-q", SAMPLED, "dropped == 0") == ""
-    assert PART in printed(capsys, "trust", "overhead", SAMPLED, "--cost", "28,2")
+    assert printed(capsys, "assert", "-q", SUBSET, "dropped == 0") == ""
+    assert PART in printed(capsys, "trust", "overhead", SUBSET, "--cost", "28,2")
     for name in ("x.csv", "x.folded"):
-        assert printed(capsys, "export", SAMPLED, "-o", tmp_path / name).endswith(f"; {PART}\n")
+        assert printed(capsys, "export", SUBSET, "-o", tmp_path / name).endswith(f"; {PART}\n")
 
 
 def test_a_comparison_states_both_recordings_and_that_devices_differ(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "compare", SAMPLED, DOCS / "tutorial" / "slow.kscope")
+    text = printed(capsys, "compare", SUBSET, DOCS / "tutorial" / "slow.kscope")
     assert text.startswith("a: NVIDIA H200; kscope") and "\nb: NVIDIA H100" in text
     flat = " ".join(text.split())
     assert "! times of different devices: NVIDIA H200 in a and NVIDIA H100 80GB HBM3 in b" in flat
-    assert "different devices" not in printed(capsys, "compare", SAMPLED, SAMPLED)
+    assert "different devices" not in printed(capsys, "compare", SUBSET, SUBSET)
 
 
 def test_a_summary_as_csv_shows_problems_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +231,7 @@ def test_waves_and_the_tail_of_a_sample_are_not_given(capsys: pytest.CaptureFixt
     [launch] = occupancy.waves(trace())
     assert (launch.blocks, launch.grid_blocks, launch.waves) == (4, 512, None)
     assert np.isnan([launch.ramp_ns, launch.tail_ns, launch.tail_idle]).all()
-    out = printed(capsys, "occupancy", SAMPLED)
+    out = printed(capsys, "occupancy", SUBSET)
     assert "42.7%" not in out and "≥ 172.8 us" in out and "4 of 512" in out
     [whole] = occupancy.waves(trace(WHOLE))
     assert whole.waves is not None and whole.tail_idle == whole.tail_idle
@@ -327,7 +327,7 @@ def test_every_table_has_the_source_line_of_each_region(tmp_path: Path, capsys: 
     root = json.loads((tmp_path / "x.hatchet").read_text())[0]
     frames = [one["frame"] for kernel in root["children"] for one in kernel["children"]]
     assert all(f"{frame['file']}:{frame['line']}" == wheres[frame["name"]] for frame in frames) and frames
-    summary = json.loads(printed(capsys, "summary", SAMPLED, "--json"))
+    summary = json.loads(printed(capsys, "summary", SUBSET, "--json"))
     assert all(row["where"] == wheres[row["region"]] for row in summary["regions"])
 
 
@@ -356,17 +356,17 @@ def test_the_least_epilogue_is_never_above_the_most() -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [("gaps",), ("overlap",), ("path", "--edge", "qk:softmax", "--block", "0,8"), ("compare", SAMPLED)]
+    "argv", [("gaps",), ("overlap",), ("path", "--edge", "qk:softmax", "--block", "0,8"), ("compare", SUBSET)]
 )
-def test_every_analysis_states_that_blocks_are_a_sample(
+def test_every_analysis_states_that_only_some_blocks_recorded(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert PART in " ".join(printed(capsys, argv[0], SAMPLED, *argv[1:]).split())
+    assert PART in " ".join(printed(capsys, argv[0], SUBSET, *argv[1:]).split())
 
 
-def test_conditions_on_the_time_of_a_sampled_launch_do_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
+def test_conditions_on_the_time_of_a_launch_with_some_blocks_do_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
     for condition in ("time < 1s", "attention.time < 1s", "attention.mean_time < 1s"):
-        assert cli.main(["assert", str(SAMPLED), condition]) == 1
+        assert cli.main(["assert", str(SUBSET), condition]) == 1
         assert "not known" in capsys.readouterr().out
     assert cli.main(["assert", str(WHOLE), "time < 1s"]) == 0
 

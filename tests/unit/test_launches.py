@@ -181,7 +181,7 @@ def after_a_fault(*begun: BegunLaunch, launches: dict[int, LaunchCount] | None =
 
 
 def test_a_fault_names_a_kernel_of_which_only_the_launch_table_knows() -> None:
-    """As of CuTe's and nvcc's kernels, whose launches the host does not see."""
+    """Launches like those of CuTe's and nvcc's kernels, which the host does not see."""
     trace = after_a_fault(BegunLaunch(synth.KERNEL, 1, 100_000), BegunLaunch(5, 2, 106_000))
     assert trace.lost_launches == (LostLaunches("cute_gemm", 5, 1, 1),)
     (text,) = texts(trace)

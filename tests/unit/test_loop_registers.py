@@ -24,7 +24,7 @@ from ptxvm.writing import HEAD, KernelText, Node, written
 
 from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering import loop_registers, plan
 from kscope.machine_code import tools
 from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
@@ -143,8 +143,8 @@ def test_loop_registers_do_not_change_records(form: str) -> None:
         {"pool": Pool((Ring(5, head=40, free=-8), Ring(0)))},
         {"bound": False},
         {"epoch": 0},
-        {"sampling": Sampling.of(warp=1)},
-        {"sampling": Sampling.of(block=range(4, 6))},
+        {"subset": Subset.of(warp=1)},
+        {"subset": Subset.of(block=range(4, 6))},
     ],
     ids=["a full pool", "some refused", "the ring's edge", "not bound", "not armed", "one warp", "one block"],
 )

@@ -1,4 +1,6 @@
-"""What a warp stores when it enters a region, in kernels compiled with survive=: in the emitted text, step by step."""
+"""Words that a warp stores when it enters a region, in kernels compiled with survive=: in the emitted text, step by
+step.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from kscope.capture.heads import finished
 from kscope.capture.open_words import torn
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
 from kscope.instrument.selection.auto import Selection
+from kscope.instrument.subset import Subset
 from kscope.lowering.plan import lower
 from kscope.marks.grammar import Mark, parse
 from kscope.marks.operations import PIPELINE, Barrier, barrier
@@ -41,7 +43,7 @@ def region(body: str, name: str = "wait", act: str = "enter", mark: str = "- - w
 
 
 def is_open(body: str, act: str = "enter", recording: Recording = SURVIVE) -> bool:
-    """Whether the region around a body is stored when it is entered."""
+    """True if the region around a body is stored when it is entered."""
     low = lower(kernel(region(body, act=act)), recording, frontend="t")
     return "ks_seq, 256" in low.text
 
@@ -112,7 +114,7 @@ def test_placement_schedule_is_refused() -> None:
 
 def rows(body: str, recording: Recording = SURVIVE) -> tuple[list[np.ndarray], Host]:
     """The second row of a warp's head, whenever it changes, and the host afterwards."""
-    host = Host(Pool((Ring(12), Ring(4))), Sampling(), 7)
+    host = Host(Pool((Ring(12), Ring(4))), Subset(), 7)
     out = host.memory.allocate("out", 64)
     low = lower(kernel(body), recording, frontend="t")
     launch = Launch(host.load(low.text), host.memory, "k", Grid((1, 1, 1), (32, 1, 1)), [out.base], threads=(0,))

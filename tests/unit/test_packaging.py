@@ -19,7 +19,7 @@ WHERE = "https://example.org/owner/kscope/blob/v1"
 
 @pytest.fixture
 def setup(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What setup.py defines, without a build."""
+    """The definitions of setup.py, without a build."""
     pytest.importorskip("setuptools")
     monkeypatch.chdir(ROOT)
     with mock.patch("setuptools.setup") as called:

@@ -40,7 +40,7 @@ def marks(body: str) -> list[Mark]:
 
 
 def says(body: str) -> list[Named | None]:
-    """What the names of the marks say."""
+    """The contents of the marks' names."""
     return [of_name(mark.name) for mark in marks(body)]
 
 

@@ -127,7 +127,7 @@ def test_a_batch_is_copied_and_checked_the_same_without_compiled_loops(
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
 @pytest.mark.parametrize("words", [1, 7, 8, 9, 33, 4099])
 def test_compiled_checksums_are_zlibs(words: int) -> None:
-    """Of whole blocks that are folded, and of the rest."""
+    """Checksums of whole blocks that are folded, and of the rest."""
     data = np.random.default_rng(words).integers(0, 256, 8 * words, dtype=np.uint8)
     to, checks = np.zeros_like(data), np.zeros(-(-words // 100), np.uint32)
     native.call("copy_checked", data, to, words, 100, checks, 2)

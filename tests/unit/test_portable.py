@@ -1,4 +1,4 @@
-"""What Python holds and files do not: texts become UTF-8, numbers 64 bits, and everything becomes JSON."""
+"""Values that Python holds and files do not: texts become UTF-8, numbers 64 bits, and everything becomes JSON."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ptxvm.writing import Node, written
 
 from kscope.capture import wire
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering.plan import lower
 from kscope.marks.strategies import ANY_LANE, AllThreads, Elected
 
@@ -78,8 +78,8 @@ def test_a_late_lane_goes_to_the_reserve_when_its_stripe_is_full() -> None:
 
 
 @pytest.mark.parametrize("changes", [
-    {"epoch": 0}, {"bound": False}, {"sampling": Sampling.of(warp=1)}, {"sampling": Sampling.of(block=range(1, 2))},
-    {"sampling": Sampling.of(sm=5)},
+    {"epoch": 0}, {"bound": False}, {"subset": Subset.of(warp=1)}, {"subset": Subset.of(block=range(1, 2))},
+    {"subset": Subset.of(sm=5)},
 ])  # fmt: skip
 def test_unsampled_lanes_make_no_late_claim(changes: dict[str, object]) -> None:
     outcome = judged(execute(case(**changes)))
@@ -147,7 +147,7 @@ NOTICING = [
     case(pool=Pool((Ring(2), Ring(0))), recording=Recording(records=4, fill="stop", strategy=ANY)),
     case(pool=Pool((Ring(0), Ring(0)))),
     case(pool=Pool((Ring(2), Ring(2)))),
-    case(sampling=Sampling.of(warp=1)),
+    case(subset=Subset.of(warp=1)),
     case(kernel=EVERY, followers=frozenset({1, 2, 3})),
     case(kernel=EVERY, pool=Pool((Ring(0), Ring(0)))),
     case(kernel=written((Node("region", ("load", "all", None, False), ((LOOP,),)),)), followers=frozenset({1, 5})),

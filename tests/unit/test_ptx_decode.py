@@ -72,12 +72,14 @@ def whole(rows: list[Event], outcome: Outcome) -> list[Event]:
 
 
 def in_turn(outcome: Outcome) -> bool:
-    """Whether lanes of a warp record in turn: they are one row of the trace, that of the first of them."""
+    """True if lanes of a warp record in turn: they are one row of the trace, that of the first of them."""
     return flags(outcome.marks, outcome.case.recording) & (layout.FLAG_ANY | layout.FLAG_LANES) == layout.FLAG_ANY
 
 
 def joined(expected_rows: dict[Where, tuple[list[Event], int]]) -> dict[Where, tuple[list[Event], int]]:
-    """What lanes of one warp kept, under the first of them: by their ends, the lane's own order among equal ones."""
+    """The records of the lanes of one warp, under the first of them: by their ends, in the lane's order among equal
+    ones.
+    """
     found: dict[Where, tuple[list[Event], int]] = {}
     rows: dict[Where, Where] = {}
     for where in sorted(expected_rows, key=lambda where: where[2]):
@@ -88,7 +90,7 @@ def joined(expected_rows: dict[Where, tuple[list[Event], int]]) -> dict[Where, t
 
 
 def inside(one: Event, other: Event) -> bool:
-    """Whether one event ended within the other, of the same name."""
+    """True if one event ended within the other, of the same name."""
     return one is not other and one.id >> 4 == other.id >> 4 and other.ticks[0] <= one.ticks[1] <= other.ticks[1]
 
 

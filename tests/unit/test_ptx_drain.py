@@ -34,7 +34,7 @@ from kscope_runtime.slab_sizes import SlabSizes
 
 
 class Metal:
-    """What Passes needs of a device and of its driver, on a Host's memory. `between` runs before each copy."""
+    """The device and driver of Passes, on a Host's memory. `between` runs before each copy."""
 
     def __init__(self, host: Host, between: Callable[[], None]) -> None:
         self.host, self.between, self.driver = host, between, self

@@ -26,7 +26,7 @@ from ptxvm.writing import KernelText, Node, written
 from kscope import ptx
 from kscope.capture import wire
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering import emitting, loop_registers, pairing
 from kscope.marks.strategies import AllThreads
 from kscope.ptx import cfg
@@ -108,8 +108,8 @@ BATTERY = [
     for pool in (ROOM, TIGHT, Pool((Ring(5, head=40, free=-8), Ring(0))), Pool((Ring(0), Ring(3, free=3))))
     for options in (
         {"order": "lockstep"},
-        {"order": "turns", "sampling": Sampling.of(warp=31)},
-        {"order": "turns", "sampling": Sampling.of(block=range(4, 6))},
+        {"order": "turns", "subset": Subset.of(warp=31)},
+        {"order": "turns", "subset": Subset.of(block=range(4, 6))},
         {"order": "turns", "epoch": 0},
     )
 ]
@@ -170,7 +170,7 @@ LOOPS: dict[str, tuple[str, str]] = {
 
 
 def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
-    """Whether the case's proofs fail on the mutated text."""
+    """True if the case's proofs fail on the mutated text."""
     if mutate(case.lowered().text) == case.lowered().text:
         return False
     try:
@@ -191,7 +191,7 @@ def changes(pattern: str, new: str) -> Callable[[str], str]:
 
 
 def some_case_notices(mutate: Callable[[str], str]) -> bool:
-    """Whether any case does, first of the battery, then of those that hypothesis draws."""
+    """True if any case does, first of the battery, then of those that hypothesis draws."""
     if any(noticed(case, mutate) for case in BATTERY):
         return True
     try:

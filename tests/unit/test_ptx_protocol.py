@@ -24,7 +24,7 @@ from ptxvm.writing import KernelText, Node, written
 
 from kscope.capture import wire
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.lowering.plan import lower
 from kscope.marks.strategies import AllThreads, Elected, TargetWarp
 from kscope.ptx import cfg
@@ -138,10 +138,10 @@ def test_sampling_by_block_reaches_past_two_to_the_thirty_two(data: st.DataObjec
     nx, ny, nz = shape.grid
     assume(0 <= linear < nx * ny * nz)
     block = (linear % nx, linear // nx % ny, linear // (nx * ny))
-    sampling = Sampling.of(block=range(first, first + count, step))
+    subset = Subset.of(block=range(first, first + count, step))
     assume(linear == 0 or linear % (1 << wire.BLOCK_BITS))
     blocks = tuple({(0, 0, 0), block})
-    judged(execute(simple(shape=shape, blocks=blocks, threads=(0,), sampling=sampling)))
+    judged(execute(simple(shape=shape, blocks=blocks, threads=(0,), subset=subset)))
 
 
 @examples(40)

@@ -53,7 +53,7 @@ def wrapped(*lines: str, source: str = SOURCE) -> str:
 
 
 def bodies(*lines: str) -> list[str]:
-    """What the regions hold, each as one line of text."""
+    """The contents of the regions, each as one line of text."""
     tree = ast.parse(wrapped(*lines))
     return ["; ".join(map(ast.unparse, node.body)) for node in ast.walk(tree) if isinstance(node, ast.With)]
 

@@ -107,7 +107,7 @@ def _cells(line: str) -> list[str]:
 
 
 SHOWN = {"trace": kscope.load(next((ROOT / "docs/tutorial").glob("*.kscope"))), "prof": kscope.profile()}
-"""What these names mean on every page."""
+"""Meanings of these names on every page."""
 
 
 @of_the_host

@@ -1,4 +1,4 @@
-"""What kernels are compiled for: options and their tag."""
+"""Options for which kernels are compiled, and their tag."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_another_version_of_a_frontend_has_another_tag(tmp_path: Path) -> None:
 
 INTERFACES = {
     f"kscope.instrument.{name}"
-    for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "sampling")
+    for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "subset")
 }
 TOOLS = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}
 DATA = {
@@ -68,7 +68,7 @@ UNEMITTED = {
     *("kscope", "kscope.language.cuda_header", "kscope.language.mistakes", "kscope.machine_code.fatbin"),
     *("kscope.session.bind", "kscope.session.states", "kscope.capture.capture_data"),
 }
-"""What frontends import for other things than to emit text: hooks, loaded modules, refusals, sessions."""
+"""Names that frontends import for other purposes than emitting text: hooks, loaded modules, refusals, sessions."""
 
 
 def _names(placement: Placement) -> set[str]:

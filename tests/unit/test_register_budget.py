@@ -293,7 +293,7 @@ TURNS = MARKED.replace(
 
 
 def spent(own: Usage, other: Usage | None, **more: Usage) -> tuple[bool, list[str]]:
-    """Whether the loop uses loop registers, and what was measured."""
+    """True if the loop uses loop registers, and the measurement."""
     measured = []
 
     def measure(text: str) -> Usage | None:

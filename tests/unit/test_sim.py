@@ -12,7 +12,7 @@ import kscope_sim
 from kscope.errors import UsageError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope_sim import Machine, Warp, module
 
 # geometry
@@ -81,7 +81,7 @@ def test_a_plain_kernel_records_nothing_and_takes_no_longer() -> None:
 
 def test_a_prepared_kernel_that_is_not_armed_records_nothing() -> None:
     frontend, backend = registry.frontend("sim"), registry.backend("sim")
-    backend.arm(1, Sampling(), None)
+    backend.arm(1, Subset(), None)
     backend.disarm()
     frontend.enable(Recording())
     kscope_sim.launch(marked)

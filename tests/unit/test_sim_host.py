@@ -15,7 +15,7 @@ import kscope
 import kscope_sim
 from kscope.errors import UsageError
 from kscope.instrument import registry
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.marks.grammar import Mark
 from kscope.session import session
 from kscope_sim import SimBackend, Warp
@@ -189,7 +189,7 @@ def test_memory_is_freed_between_the_blocks_of_a_launch_that_runs_thread_by_thre
 
 
 def test_a_forked_child_does_not_write_into_its_parents_memory() -> None:
-    memory = Memory.of(1, Sampling())
+    memory = Memory.of(1, Subset())
 
     def write() -> None:
         memory.pool[:4], memory.table["grid_id"][:4] = 7, 7

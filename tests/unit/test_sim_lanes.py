@@ -19,7 +19,7 @@ from kscope.capture.capture import Capture
 from kscope.errors import PairingError, UsageError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording, log2_records
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope_sim import Warp
 
 # lanes
@@ -126,7 +126,7 @@ def test_the_claim_counter_may_wrap_at_32_bits() -> None:
     frontend, backend = registry.frontend("sim"), registry.backend("sim")
     assert isinstance(backend, SimBackend)
     frontend.enable(Recording(records=4))
-    backend.arm(1, Sampling(), 1 << 14)
+    backend.arm(1, Subset(), 1 << 14)
     before = np.uint32(2**32 - 64)  # a whole number of turns around each ring
     backend.device.memory.stripes["head"] = before
     backend.device.memory.stripes["limit"] += before

@@ -1,4 +1,4 @@
-"""What is shown of the simulator works: its page, and the demo's kernel."""
+"""The examples of the simulator work: its page, and the demo's kernel."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ print(json.dumps([json.loads(table.to_json(orient="records")) for table in (kind
 
 
 def read(file: Path) -> Any:
-    """What HTA computes of a file: kinds of kernels, kernels, idle time of streams."""
+    """HTA's results for a file: kinds of kernels, kernels, idle time of streams."""
     assert HTA is not None
     command = [HTA, "-c", READ, str(file), str(file.parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

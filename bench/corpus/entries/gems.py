@@ -86,7 +86,7 @@ add("_upsample_bicubic2d_aa", matrix(4, 3, 128, 128, **_FLOATS), [256, 256])
 
 @ENTRIES.add
 def fused_add_rms_norm() -> Work:
-    """Of copies, because it writes its arguments."""
+    """Called with copies, because it writes its arguments."""
     import flag_gems
 
     torch.manual_seed(0)

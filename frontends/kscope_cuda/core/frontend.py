@@ -1,4 +1,4 @@
-"""The cuda.core frontend: the recording that compile() compiles for."""
+"""The cuda.core frontend: holds the recording options of compile()."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class CoreFrontend(Frontend):
         self.recording: Recording | None = None
 
     def enable(self, recording: Recording) -> None:
-        """compile() adds marks from now on."""
+        """Let compile() add marks from now on."""
         self.recording = recording
 
     def disable(self) -> None:
-        """compile() adds no marks from now on."""
+        """Let compile() add no marks from now on."""
         self.recording = None
 
     def limitation(self) -> str:

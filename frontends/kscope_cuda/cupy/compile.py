@@ -131,7 +131,7 @@ class CompilerHooks:
         return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names)
 
     def _records_operations(self, recording: Recording | None) -> bool:
-        """Whether auto="pipeline" may find something in the PTX of this thread's source."""
+        """True if auto="pipeline" may find something in the PTX of this thread's source."""
         return recording is not None and PIPELINE in recording.selection.kinds and self._loader.compiling_raw
 
     @property

@@ -13,7 +13,7 @@ TITLE = f"a CUDA C++ matrix product in CuPy on this GPU: {demo_kernel.TITLE}"
 
 
 def obstacle() -> str:
-    """Why the demo cannot run; empty if it can."""
+    """Reason why the demo cannot run; empty if it can."""
     return "" if cupy.is_available() else "no NVIDIA GPU that CuPy can use"
 
 

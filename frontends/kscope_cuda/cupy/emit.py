@@ -1,10 +1,4 @@
-"""cupyx.jit: `with kscope.region("load"):` in kernels that CuPy translates from Python to CUDA C++.
-
-A mark becomes a macro call, so the C++ text does not depend on whether recording is on. The macro's definition, which
-precedes the text, decides whether the mark is a comment in the PTX or nothing. A `with` gets no braces, because a
-variable first assigned inside it stays visible after it, as in Python. The exits that a return, break or continue
-would skip are therefore written before that statement.
-"""
+"""cupyx.jit: `with kscope.region("load"):` in kernels that CuPy translates from Python to CUDA C++."""
 
 from __future__ import annotations
 
@@ -78,7 +72,13 @@ class JitHooks:
         helpers.remove()
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
-        """Write a mark into the statement that this thread translates; False outside a translation."""
+        """Write a mark into the statement that this thread translates; False outside a translation.
+
+        A mark becomes a macro call, so the C++ text does not depend on whether recording is on: prelude() decides
+        whether the mark is a comment in the PTX or nothing. A `with` gets no braces, because a variable first assigned
+        inside it stays visible after it, as in Python. So the exits that a return, break or continue would skip are
+        written before that statement.
+        """
         lines = getattr(self._thread, "lines", None)
         if lines is None:
             return False

@@ -1,5 +1,6 @@
-"""CuPy's functions and modules while recording is enabled: they choose the form of a launch, delay and count those that
-record, and report those that cannot."""
+"""CuPy's functions and modules while recording is enabled: they choose the form of a launch, delay and count launches
+that record, and report those that cannot.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from .plain_form import PlainForm, fitting, grid_of
 
 @dataclass
 class Launches:
-    """What is common to the launches of all prepared kernels.
+    """State shared by the launches of all prepared kernels.
 
     Attributes:
-        recording: whether a session records; launches run plain otherwise.
-        counts: those that record.
+        recording: True while a session records; launches run plain otherwise.
+        counts: counts of launches that record.
         refused: kernels of launches that ran plain in the session, because of their grid.
         lock: held while a module is loaded.
     """
@@ -38,7 +39,7 @@ _MODULE = function.Module.ptr
 
 
 def _is_captured(stream: Any) -> bool:
-    """Whether a launch into the stream, None for the current one, is captured by a graph, or may be."""
+    """True if a launch into the stream, None for the current one, is captured by a graph, or may be."""
     try:
         return bool(runtime.streamIsCapturing((current_stream() if stream is None else stream).ptr))
     except RuntimeError:  # the legacy stream, while another stream is captured; a capture that has failed
@@ -98,12 +99,14 @@ class PreparedKernel(function.Function):
         return plain
 
     def _must_be_marked(self, plain: PlainForm, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        """Whether the grid fits only because the plain form, which needs more of an SM, was not what sized it."""
+        """True if the grid fits only because the plain form, which needs more of an SM, did not determine its size."""
         fits, of_plain = (fitting(one, args, options) for one in (self.handle, plain.function.ptr))
         return grid_of(args, options).is_sized_by(fits, instead_of=of_plain)
 
     def _instead(self, args: tuple[Any, ...], options: dict[str, Any]) -> PlainForm | None:
-        """The plain form if a launch in a session or a graph must run it, because its grid was sized by that."""
+        """The plain form if a launch in a session or a graph must run it, because the grid size was computed
+        for that.
+        """
         found: PlainForm | None = None
 
         def of_plain() -> int:
@@ -151,7 +154,7 @@ class PreparedModule(function.Module):
     Attributes:
         numbers: kernel ids by the kernels' names.
         handle: the driver's handle.
-        launches: what its kernels have in common with others.
+        launches: shared state of the launches.
         is_taken: the program has read a handle, so it may set attributes of kernels.
         load_plain: compiles and loads the plain form of the module; None if its kernels have no other form.
     """

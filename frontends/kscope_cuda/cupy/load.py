@@ -50,7 +50,7 @@ class LoaderHooks:
     Attributes:
         lock: held while a kernel is compiled and while recording is enabled or disabled, so that a kernel is compiled
             for the recording of its keys.
-        launches: what the launches of prepared kernels have in common.
+        launches: shared state of the launches of prepared kernels.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class LoaderHooks:
 
         Args:
             module: CuPy's.
-            code: what it was loaded from.
+            code: the code from which it was loaded.
             load_plain: compiles and loads the same source plain.
         """
         prepared = PreparedModule(module, self.launches)
@@ -183,7 +183,7 @@ class LoaderHooks:
 
     @property
     def compiling_raw(self) -> bool:
-        """Whether this thread compiles the source of a RawKernel or RawModule."""
+        """True if this thread compiles the source of a RawKernel or RawModule."""
         return getattr(self._thread, "raw", False)
 
     def _compile_raw(self, load: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -206,7 +206,7 @@ class LoaderHooks:
     # caches of kernels
 
     def _affects(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
-        """Whether a source has macros, or the selection (or `also`) marks parts of it."""
+        """True if a source has macros, or the selection (or `also`) marks parts of it."""
         selections = (self._selection, also or Selection())
         if any(select.touches(source, one) for one in selections):
             return True
@@ -262,7 +262,7 @@ class LoaderHooks:
 
 @lru_cache(256)
 def _has_variables(code: str, options: tuple[str, ...]) -> bool:
-    """Whether the source, or a user's header that it includes, declares device variables."""
+    """True if the source, or a user's header that it includes, declares device variables."""
     return any(map(_VARIABLES.search, with_headers(code, nvrtc.include_folders(options))))
 
 

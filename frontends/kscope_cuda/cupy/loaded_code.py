@@ -1,4 +1,4 @@
-"""The machine code that CuPy's compiler gives to the driver: compiled now, or from the cache on disk."""
+"""Captures the machine code that CuPy's compiler gives to the driver: compiled now, or from the cache on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class _Functions:
 
 @contextmanager
 def seen() -> Generator[list[bytes]]:
-    """A context manager; the list receives what CuPy's compiler loads. Only one thread may compile meanwhile."""
+    """A context manager; the list receives the code that CuPy's compiler loads. Only one thread may compile
+    meanwhile.
+    """
     found = list[bytes]()
     original = fetch(compiler, FUNCTION)
     setattr(compiler, FUNCTION, _Functions(original, found))

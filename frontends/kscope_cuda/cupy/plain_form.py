@@ -1,4 +1,4 @@
-"""The plain form of a kernel that CuPy loaded with marks: what its launches run while no session records."""
+"""The plain form of a kernel that CuPy loaded with marks, for launches outside sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMS = 16
 
 @dataclass(frozen=True)
 class PlainForm:
-    """The plain form, and what makes it interchangeable.
+    """The plain form, and the data that makes it interchangeable.
 
     Attributes:
         function: CuPy's function.
@@ -46,7 +46,7 @@ def grid_of(args: tuple[Any, ...], options: dict[str, Any]) -> Grid:
 
 
 def fitting(handle: int, args: tuple[Any, ...], options: dict[str, Any]) -> Callable[[], int]:
-    """Returns how many blocks of a launch fit on an SM, as this form."""
+    """A function that returns how many blocks of a launch fit on an SM in this form."""
 
     def count() -> int:
         block = args[1] if len(args) > 1 else options["block"]

@@ -33,7 +33,7 @@ class MarkedSource:
 
 
 def touches(source: str, selection: Selection) -> bool:
-    """Whether selected lines may be in this source, or in one that contains this text."""
+    """True if selected lines may be in this source, or in one that contains this text."""
     return bool(selection.lines) and bool(_locate(source, selection.lines))
 
 

@@ -1,4 +1,4 @@
-"""The functions of a C++ text: their names, whether they are kernels, and their bodies."""
+"""Finds the functions of a C++ text: names, kernels, and bodies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _CONSTANT = {"constexpr", "consteval"}
 @dataclass(frozen=True)
 class Function:
     """A function with a body, from the token `brace` over `lines`. constant: it is constexpr, so it permits no
-    assembly. pointers: parameters that are pointers or arrays."""
+    assembly. pointers: parameters that are pointers or arrays.
+    """
 
     name: str
     kernel: bool
@@ -26,7 +27,7 @@ class Function:
     lines: tuple[int, int]
 
     def in_kernel(self, name: str) -> bool:
-        """Whether the kernel of that name may run it: device functions belong to all."""
+        """True if the kernel of that name may run it: device functions belong to all."""
         return not self.kernel or self.name == name
 
 
@@ -104,7 +105,7 @@ def _function(tokens: Tokens, start: int, brace: int) -> tuple[str, int] | None:
 
 
 def _is_body(texts: list[str]) -> bool:
-    """Whether a brace after these tokens opens a body, not a member's initializer."""
+    """True if a brace after these tokens opens a body, not a member's initializer."""
     return ":" not in texts or texts[-1] in "([{"
 
 

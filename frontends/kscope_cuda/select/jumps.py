@@ -25,7 +25,7 @@ def jumps(source: Source, region: StatementRange) -> list[Statement]:
 def _leaving(
     source: Source, region: StatementRange, statement: Statement, inner: set[str], loop: bool, switch: bool
 ) -> Iterator[Statement]:
-    """loop, switch: whether a break or continue here belongs to one inside the region."""
+    """Jumps that leave the region. loop, switch: True if a break or continue here belongs to one inside the region."""
     if (
         statement.kind == "return"
         or (statement.kind == "break" and not (loop or switch))

@@ -1,6 +1,5 @@
-"""Finds statements of CUDA C++ by kind: loops, barriers, waits, copies, tensor-core instructions, loads and stores.
-
-A statement is of a kind if its C++ or inline assembly matches the kind's pattern. It loads or stores if it accesses an
+"""Finds statements of CUDA C++ by kind: loops, barriers, waits, copies, tensor-core instructions, loads and stores. A
+statement is of a kind if its C++ or inline assembly matches the kind's pattern; it loads or stores if it accesses an
 element of one of the function's pointers.
 """
 
@@ -126,7 +125,7 @@ class _Finder:
         return tuple(kind for kinds in found for kind in kinds) + self._memory(statement)
 
     def _memory(self, statement: Statement) -> tuple[str, ...]:
-        """Whether a statement writes or reads an element of one of the function's pointers."""
+        """The kinds "store" and "load", for a statement that writes or reads an element of the function's pointers."""
         code, partner = self.source.tokens.code, self.source.tokens.partners
         found = set[str]()
         for at in range(statement.keyword, statement.last):

@@ -1,7 +1,5 @@
-"""Maps a range of lines to statements.
-
-The range includes each simple statement that it overlaps, and each loop or branch that it covers completely; a range
-inside a loop's body stands for statements of that body.
+"""Maps a range of lines to statements. The range includes each simple statement that it overlaps, and each loop or
+branch that it covers completely; a range inside a loop's body means statements of that body.
 """
 
 from __future__ import annotations

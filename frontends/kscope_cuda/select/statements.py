@@ -209,7 +209,7 @@ class Reader:
         return Statement("plain", at, last, bodies=self._bodies(at, last))
 
     def _is_macro_block(self, at: int, brace: int) -> bool:
-        """Whether NAME(...) { ... } or NAME { ... } is a whole statement."""
+        """True if NAME(...) { ... } or NAME { ... } is a whole statement."""
         partner = self._partner[brace]
         head_ends = brace - 1
         if self._text(head_ends) == ")":
@@ -229,7 +229,7 @@ class Reader:
         return found
 
     def _is_value(self, at: int) -> bool:
-        """Whether a subscript may follow this token."""
+        """True if a subscript may follow this token."""
         token = self._code[at]
         return (
             token.text in (")", "]")

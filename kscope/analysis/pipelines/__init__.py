@@ -1,1 +1,1 @@
-"""Barriers and pipelines, as `auto="pipeline"` records them: operations, phases, waits, stages."""
+"""Barriers and pipelines of recordings with `auto="pipeline"`: operations, phases, waits, stages."""

@@ -1,13 +1,4 @@
-"""Groups of asynchronous work that a warp commits and waits for by their number: cp.async, bulk copies, wgmma.
-
-A wait names how many of the newest groups may stay in flight: all older ones of the warp have landed when it ends. The
-groups that a wait is the first to cover are one phase, which was issued with the last of them, and landed before the
-wait ended. Phases take turns in as many slots as were in flight at once; a slot is to groups what a barrier is to a
-pipeline's stages, and has a number that no barrier's address has.
-
-What is counted are the groups between a commit and a wait of one warp, from the newest one back: records that are
-missing before them do not matter, and make only the waits unknown that reach beyond them.
-"""
+"""Groups of asynchronous work that a warp commits and waits for by their number: cp.async, bulk copies, wgmma."""
 
 from __future__ import annotations
 
@@ -22,7 +13,7 @@ from ...util.runs import group_equal, inverse, least_of, most_of, ordinals
 from . import events as be
 
 READ = ".read"
-"""A wait for a bulk copy's reads alone: what it covers is counted apart."""
+"""A wait for a bulk copy's reads alone; its groups are counted separately."""
 _COMMIT, _WAIT = 1, 2
 _KINDS = {"commit": _COMMIT, "drain": _WAIT}
 _OF = ("cp.async", "cp.async.bulk", f"cp.async.bulk{READ}", "wgmma")
@@ -33,31 +24,37 @@ _FIRST = 1 << operations.ADDRESS_BITS
 
 
 def slot_of(barrier: int) -> tuple[str, int] | None:
-    """(what the groups are of, number of the slot); None for the address of a barrier."""
+    """(kind of the groups, number of the slot); None for the address of a barrier."""
     at = barrier - _FIRST
     return (_OF[at >> _SLOT_BITS], at & _MOST_SLOTS - 1) if at >= 0 else None
 
 
 def label(barrier: int) -> str:
-    """A barrier or a slot for a reader."""
+    """The display name of a barrier or a slot."""
     slot = slot_of(barrier)
     return f"barrier {barrier:#x}" if slot is None else f"{slot[0]} groups {slot[1]}"
 
 
 @dataclass(frozen=True, eq=False)
 class Committed:
-    """Phases of groups; arrays have shape (p,) but for those of waits (w,) and of signals (s,).
+    """Phases of groups; arrays have shape (p,) except those of waits (w,) and of signals (s,).
+
+    A wait names how many of the newest groups may stay in flight: all older ones of the warp have landed when it ends.
+    The groups that a wait is the first to cover are one phase, which was issued with the last of them, and landed
+    before the wait ended. Phases use as many slots in rotation as were in flight at once; a slot corresponds to one
+    barrier of a pipeline, and has a number that no barrier's address has.
 
     Attributes:
         row: a row of Trace.warps: the warp's.
         barrier: the slot.
         number: of the phase in its slot.
-        bytes: of its copies, of all threads of the warp; -1 if the code does not show them, and of wgmma.
-        groups: how many; 0 of wgmma, whose groups copy nothing.
-        first, issued, landed: ticks of the first and of the last commit, and of the wait's end; UNKNOWN without one.
+        bytes: of its copies, of all threads of the warp; -1 if the code does not show them, and for wgmma.
+        groups: their number; 0 for wgmma, whose groups copy nothing.
+        first, issued, landed: ticks of the first and of the last commit, and of the wait's end; UNKNOWN without
+            one.
         wait_record, wait_phase, wait_known: as in Phases.
-        signal_record, signal_phase: the same of commits.
-        mixed: lanes of warps that commit groups with different numbers of lanes, and what is theirs is unknown.
+        signal_record, signal_phase: the same for commits.
+        mixed: lanes of warps that commit groups with different numbers of lanes, whose groups are unknown.
     """
 
     row: Int64
@@ -77,7 +74,11 @@ class Committed:
 
 
 def committed(trace: TraceData) -> Committed:
-    """The groups of a whole trace."""
+    """The groups of a whole trace.
+
+    The groups between a commit and a wait of one warp are counted from the newest one back. So earlier missing records
+    do not matter, and only waits that reach beyond them are unknown.
+    """
     names = be.names(trace)
     kind = np.array([_KINDS.get(one.operation, 0) if one is not None else 0 for one in names], np.int64)[trace.region]
     record = np.flatnonzero(kind)
@@ -85,7 +86,7 @@ def committed(trace: TraceData) -> Committed:
     record = record[of[trace.region[record]] >= 0]
     also = np.array([one is not None and one.commits > 0 for one in names], bool)[trace.region[record]]
     is_wait: Bools = np.append(kind[record] == _WAIT, np.zeros(np.count_nonzero(also), bool))
-    record = np.append(record, record[also])  # of a wait that has the commit before it, two rows
+    record = np.append(record, record[also])  # for a wait that includes the commit before it, two rows
     record, is_wait, stream, of_stream = _streams(trace, record, is_wait, of)
     start = trace.start_ticks[record].astype(np.int64)
     end = start + np.maximum(trace.dur_cycles[record], 0)
@@ -147,7 +148,7 @@ def committed(trace: TraceData) -> Committed:
 
 
 def _streams(trace: TraceData, record: Int64, is_wait: Bools, of: Int64) -> tuple[Int64, Bools, Int64, Int64]:
-    """(records, which are waits, the stream of each, what each stream is of). A stream is the groups of one sort of a
+    """(records, True for waits, the stream of each, the kind of each stream). A stream is the groups of one sort of a
     lane. Commits of bulk copies belong to two streams, where a warp also waits for their reads alone.
     """
     which, row = of[trace.region[record]], trace.track[record].astype(np.int64)
@@ -167,7 +168,7 @@ def _streams(trace: TraceData, record: Int64, is_wait: Bools, of: Int64) -> tupl
 
 
 def _mixed(trace: TraceData, record: Int64, stream: Int64, is_wait: Bools, bits: Int64, of_stream: Int64) -> Bools:
-    """Which streams are of warps that commit groups of one sort with different numbers of lanes."""
+    """True for streams of warps that commit groups of one sort with different numbers of lanes."""
     _, _, sort = group_equal(trace.track[record].astype(np.int64) * len(_OF) + of_stream[stream])
     count, lanes = int(sort.max(initial=-1)) + 1, bits >> operations.LANES_SHIFT & 31
     least, most = (of(sort[~is_wait], lanes[~is_wait], count, empty) for of, empty in ((least_of, 31), (most_of, 0)))

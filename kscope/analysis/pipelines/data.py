@@ -36,9 +36,9 @@ class RingStats:
     Attributes:
         name: the places that wait for it.
         barriers: addresses of its stages in shared memory; empty for groups.
-        stages: how many; of groups the most phases that a warp had in flight at once.
-        groups: what its groups of asynchronous work are of, such as "cp.async"; empty for barriers.
-        copies: whether copies complete at them.
+        stages: their number; for groups the most phases that a warp had in flight at once.
+        groups: kind of its groups of asynchronous work, such as "cp.async"; empty for barriers.
+        copies: True if copies complete at them.
         gives_back: name of the ring whose buffers it gives back; empty if there is none.
         phases: number of recorded phases.
         waits: by role.
@@ -81,7 +81,7 @@ class RingStats:
 
 @dataclass(frozen=True)
 class KernelPipeline:
-    """The rings of a kernel. findings: what is wrong, in sentences. picture: lines that draw one block."""
+    """The rings of a kernel. findings: faults, in sentences. picture: lines that draw one block."""
 
     kernel: str
     launches: int

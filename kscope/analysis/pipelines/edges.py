@@ -1,4 +1,4 @@
-"""Edges from the last operation of a phase to the waits that it ends; and phases as records, to draw them."""
+"""Edges from the last operation of a phase to the waits that it ends; and phases as records, for timelines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def barrier_edges(trace: TraceData, found: Phases | None = None) -> BarrierEdges
 
     Args:
         trace: the trace; of a filtered one the whole is read.
-        found: its phases, if they are known.
+        found: its phases, if already computed.
     """
     found = phases(trace) if found is None else found
     last = last_signals(trace.whole, found)
@@ -58,7 +58,7 @@ def last_signals(trace: TraceData, found: Phases) -> Int64:
     mine = np.flatnonzero(found.signal_phase != NO_PHASE)
     order = mine[np.argsort(trace.start_ns[found.signal_record[mine]], kind="stable")]
     last = np.zeros(len(found), np.int64)
-    last[found.signal_phase[order]] = found.signal_record[order]  # of several, the last one stays
+    last[found.signal_phase[order]] = found.signal_record[order]  # the last of several stays
     return last
 
 
@@ -114,7 +114,7 @@ def with_phases(trace: T) -> tuple[T, Drawn]:
 
 
 def _places(trace: TraceData, row: Int64, end: Int64) -> Int64:
-    """For each phase the index of the record of its row that it follows; -1 for the first row's begin."""
+    """For each phase the index of the record of its row that precedes it; -1 for the first row's begin."""
     ends = trace.start_ticks + np.maximum(trace.dur_cycles, 0)
     first, last = np.searchsorted(trace.track, [row, row + 1])
     place = np.empty(len(row), np.int64)

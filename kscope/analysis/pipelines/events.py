@@ -1,7 +1,6 @@
-"""Operations on barriers that auto="pipeline" recorded: one row each, on one clock per block.
-
-A block's warps read one clock, so the order of their operations is exact. An arrival from another block of the cluster
-is moved to the clock of the block whose barrier it is, and may be off by the errors of both warps.
+"""Operations on barriers recorded with auto="pipeline": one row each, on one clock per block. A block's warps read one
+clock, so the order of their operations is exact; an arrival from another block of the cluster is moved to the clock of
+the barrier's block, and may be off by the errors of both warps.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ class Events:
         home: number of the block whose shared memory has the barrier.
         barrier: offset in that memory.
         start, end: ticks of the clock of `home`; equal except for waits.
-        parity: what a wait waits for.
-        weight: arrivals that it makes, or that a phase has (INIT).
+        parity: parity that a wait waits for.
+        weight: number of arrivals that it makes, or that a phase needs (INIT).
         bytes: expected bytes; 0 for other operations.
-        copies: how many copies it is or includes.
+        copies: number of copies that it is or includes.
         copied: their bytes; UNKNOWN if their sizes are not known.
-        multicast: whether it goes to several blocks.
+        multicast: True if it goes to several blocks.
         slack: ticks by which start and end may be wrong, because another block executed it.
     """
 
@@ -91,7 +90,7 @@ def names(trace: TraceData) -> list[Named | None]:
 
 
 def recorded(trace: TraceData) -> bool:
-    """Whether a trace has records of auto="pipeline"."""
+    """True if a trace has records of auto="pipeline"."""
     return any(one is not None for one in names(trace))
 
 
@@ -99,7 +98,7 @@ def events(trace: TraceData, homes: Homes) -> tuple[Events, int]:
     """The operations on barriers of a whole trace, in the order of its records.
 
     Returns:
-        The operations, and how many were on barriers of blocks that did not record.
+        The operations, and the number of those on barriers of blocks that did not record.
     """
     known = names(trace)
     number = np.array([-1 if one is None else _number(one) for one in known], np.int64)
@@ -138,7 +137,7 @@ def _number(one: Named) -> int:
 
 
 def _following(trace: TraceData, known: list[Named | None], record: Int64) -> Int64:
-    """(n,) the number of bytes that the next record of the same lane has; UNKNOWN if that is another one."""
+    """(n,) the number of bytes in the next record of the same lane; UNKNOWN if that is another record."""
     has = np.array([one is not None and one.operation == "bytes" for one in known])
     after = np.minimum(record + 1, len(trace) - 1)
     fits = has[trace.region[after]] & (trace.track[after] == trace.track[record]) & (after > record)
@@ -146,7 +145,7 @@ def _following(trace: TraceData, known: list[Named | None], record: Int64) -> In
 
 
 def _targets(trace: TraceData, homes: Homes, own: Int64, rank: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
-    """(the block whose barrier it is, whether it recorded)."""
+    """(the barrier's block, True if it recorded)."""
     warps = trace.warps
     mine = homes.row[own]
     other = (warps.cluster[mine] >= 0) & (rank != warps.cluster_rank[mine])
@@ -166,7 +165,7 @@ def _targets(trace: TraceData, homes: Homes, own: Int64, rank: Int64) -> tuple[I
 
 
 def _moved(trace: TraceData, homes: Homes, made: Events, own: Int64) -> Events:
-    """Operations of other blocks on the clock of the block whose barrier it is."""
+    """Operations of other blocks on the clock of the barrier's block."""
     at = np.flatnonzero(made.home != own)
     if not len(at):
         return made

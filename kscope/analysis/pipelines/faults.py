@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline, in sentences, and a picture of one block."""
+"""Faults of a pipeline, in sentences, and a picture of one block."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _phase(found: Phases, phase: int) -> str:
 
 
 def _waiting(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, stats: RingStats) -> list[str]:
-    """Why consumers wait: no free buffer and the copy's latency, or a producer that issues late."""
+    """Reasons why consumers wait: no free buffer and the copy's latency, or a producer that issues late."""
     records, phase = found.wait_record[ring.waits], found.wait_phase[ring.waits]
     later = found.number[phase] > found.number[ring.phases].min()
     if not later.any():
@@ -120,7 +120,7 @@ def _waiting(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring
 
 
 def late_ns(found: Phases, made: tuple[Ring, ...], ring: Ring) -> Float:
-    """How long the buffer of each phase of a ring was free before its first operation, ns; NaN if that is unknown."""
+    """Time for which the buffer of each phase of a ring was free before its first operation, ns; NaN if unknown."""
     mine = ring.phases
     free = np.append(np.nan, np.where(follows(found, ring), released_ns(found, made, ring)[:-1], np.nan))
     return np.asarray(found.first_ns[mine] - free)

@@ -53,7 +53,7 @@ class Groups:
             homes: its blocks.
             found: the operations.
             counts: the arrivals of phases, for barriers whose initialization is not among them.
-            whole: (b,) the records of a block are all there from its start on.
+            whole: (b,) True if the records of a block are complete from its start on.
         """
         new = fresh(found.home, found.barrier) | (found.operation == be.INIT)
         of, first = np.cumsum(new) - 1, np.flatnonzero(new)

@@ -1,13 +1,4 @@
-"""The phases of barriers: the arrivals, copies and waits of each phase, and when it completed.
-
-A barrier counts arrivals. A phase completes when the count of its initialization is reached and the expected bytes have
-landed; then the next phase begins. So arrivals in order of time determine the phases. A wait names a parity, and passes
-once the phase of that parity has completed: the arrivals before the end of the wait determine which phase that was.
-
-Nothing records when a phase completes. It completes after its last operation was issued, and before the first wait for
-it ended. If that wait was blocked, the upper bound is exact, except for the time that a warp takes to wake up. Where
-records are missing, phases are unknown until only one count of arrivals agrees with all waits (resynchronize.py).
-"""
+"""The phases of barriers: the arrivals, copies and waits of each phase, and when it completed."""
 
 from __future__ import annotations
 
@@ -32,7 +23,7 @@ NO_PHASE = -1
 _TIMES, _LEAST = 2, 64
 """A wait was blocked if it took more than _TIMES the shortest wait of its kernel, and more than _LEAST ticks."""
 _MOST = 256
-"""A wait for groups of more ticks was blocked, also if all others took as long."""
+"""A wait for groups of more ticks was blocked, even if all others took as long."""
 _NEVER = np.int64(1) << 62
 
 
@@ -41,9 +32,9 @@ class Phases:
     """Phases of all barriers of a trace, by block, barrier and number; arrays have shape (p,).
 
     Attributes:
-        launch, block, barrier: index into Trace.launches, linear block, offset of the barrier in shared memory; of
+        launch, block, barrier: index into Trace.launches, linear block, offset of the barrier in shared memory; for
             groups of asynchronous work (committed.py) the number of a slot.
-        row: a row of Trace.warps of the block; of groups, that of their warp.
+        row: a row of Trace.warps of the block; for groups, that of their warp.
         life: number of earlier initializations of the barrier.
         number: of the phase since the barrier was initialized; since the first record if earlier ones are missing.
         needed, arrived: arrivals that complete the phase, and recorded ones.
@@ -90,12 +81,22 @@ class Phases:
 
     @property
     def complete(self) -> Bools:
-        """Whether all its arrivals were recorded."""
+        """True for phases all of whose arrivals were recorded."""
         return self.arrived >= self.needed
 
 
 def phases(trace: TraceData) -> Phases:
-    """The phases of a trace's barriers; of a filtered trace those of the whole one."""
+    """The phases of a trace's barriers; of a filtered trace those of the whole one.
+
+    A barrier counts arrivals. A phase completes when the count of its initialization is reached and the expected bytes
+    have landed; then the next phase begins. So arrivals in order of time determine the phases. A wait names a parity,
+    and passes once the phase of that parity has completed: the arrivals before the end of the wait determine which
+    phase that was.
+
+    Nothing records when a phase completes: after its last operation was issued, and before the first wait for it ended.
+    If that wait was blocked, the upper bound is exact, except for the time that a warp takes to wake up. Where records
+    are missing, phases are unknown until only one count of arrivals agrees with all waits (resynchronize.py).
+    """
     trace = trace.whole
     homes = Homes.among(trace)
     found, elsewhere = be.events(trace, homes)
@@ -128,7 +129,7 @@ def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) ->
     known = groups.needed[of] > 0
     total = np.cumsum(found.weight * (found.operation != be.INIT))
     before = total - found.weight * (found.operation != be.INIT)
-    arrivals = total - before[groups.first][of] + groups.offset[of]  # of the group, up to and with each operation
+    arrivals = total - before[groups.first][of] + groups.offset[of]  # of the group, up to and including each operation
     done = arrivals // needed[of]
     is_wait = found.operation == be.WAIT
     arrives = np.isin(found.operation, (be.ARRIVE, be.EXPECT, be.FOLLOW))
@@ -143,7 +144,7 @@ def _assembled(trace: TraceData, homes: Homes, found: Events, groups: Groups) ->
         waits = mine[is_wait[mine]]
         number[waits] = remote_waits(trace, found.take(mine), done[mine], int(groups.parity[group]))
         fits[waits] = number[waits] >= NO_PHASE
-    # copies: of the phase that the last operation that expects bytes belongs to, or of the next, if that one is over
+    # copies belong to the phase of the last operation that expects bytes, or to the next, if that one is over
     copies = np.flatnonzero((found.operation == be.COPY) & known)
     number[copies] = _last_expecting(found, of, number, done, copies)
     sizes = most_of(of[fits], number[fits] + 2, len(groups.needed), 0)
@@ -183,7 +184,7 @@ def _with_groups(trace: TraceData, made: Phases, found: Committed) -> Phases:
 
 
 def _stood(trace: TraceData, found: Committed, ended: Bools) -> Bools:
-    """(p,) whether the wait that ended a phase had stood still."""
+    """(p,) True where the wait that ended a phase was blocked."""
     took = trace.dur_cycles[found.wait_record]
     kernel = trace.warps.kernel[trace.track[found.wait_record]]
     shortest = least_of(kernel, np.maximum(took, 0), len(trace.kernels), _NEVER)
@@ -253,7 +254,7 @@ def _table(
 def _exact(
     trace: TraceData, found: Events, waits: Int64, phase: Int64, issued: Int64, landed: Int64
 ) -> npt.NDArray[np.bool_]:
-    """(p,) whether the first wait for a phase that ended had stood still."""
+    """(p,) True where the first wait for a phase that ended was blocked."""
     exact = np.zeros(len(landed), bool)
     if not len(waits):
         return exact

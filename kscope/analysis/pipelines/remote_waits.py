@@ -1,9 +1,4 @@
-"""Waits for barriers at which other blocks of the cluster arrive, whose clocks are known within a bound.
-
-How many phases had completed when such a wait ended is known as an interval. Of the phases in it that have the wait's
-parity, the wait is for the first one that the same warp has not waited for yet. This is wrong for a warp that skips two
-phases in a row.
-"""
+"""Waits for barriers at which other blocks of the cluster arrive, whose clocks are known within a bound."""
 
 from __future__ import annotations
 
@@ -21,10 +16,14 @@ UNKNOWN_PHASE = -2
 def remote_waits(trace: TraceData, found: Events, done: Int64, parity: int) -> Int64:
     """The phases of the waits among the operations of one barrier, in their order; UNKNOWN_PHASE where none fits.
 
+    The number of phases that had completed when such a wait ended is known as an interval. Of the phases in it that
+    have the wait's parity, the wait is for the first one that the same warp has not waited for yet. This is wrong for a
+    warp that skips two phases in a row.
+
     Args:
         trace: the trace.
         found: the operations, in order of time.
-        done: after each of them, how many phases have all their arrivals.
+        done: number of phases with all their arrivals, after each operation.
         parity: of phase 0.
     """
     slack = int(found.slack.max())

@@ -1,9 +1,4 @@
-"""Resumes the count of arrivals at a barrier after missing records, with the counts that no wait contradicts.
-
-Two numbers are unknown: the missing arrivals of the current phase, and whether the number of missing phases is even.
-Each choice of both assigns a phase to every wait. A wait that began after the next phase had completed contradicts the
-choice, because by then the parity had changed.
-"""
+"""Resumes the count of arrivals at a barrier after missing records, with the counts that no wait contradicts."""
 
 from __future__ import annotations
 
@@ -21,6 +16,10 @@ Way = tuple[int, int]
 
 def ways_to_count(found: Events, needed: int) -> list[Way]:
     """The counts that no wait contradicts.
+
+    Two numbers are unknown: the missing arrivals of the current phase, and whether the number of missing phases is
+    even. Each choice of both assigns a phase to every wait. A wait that began after the next phase had completed
+    contradicts the choice, because by then the parity had changed.
 
     Args:
         found: the operations of one barrier, in order of time, without gaps.
@@ -46,7 +45,7 @@ def ways_to_count(found: Events, needed: int) -> list[Way]:
 
 
 def _contradicts(found: Events, waits: np.ndarray, phase: np.ndarray, reached: np.ndarray, prompt: bool) -> bool:
-    """Whether a wait began after the phase that follows its own was over."""
+    """True if a wait began after the phase following its own was over."""
     over = np.full(len(reached) + 2, np.iinfo(np.int64).max)
     known = phase >= 0
     np.minimum.at(over, phase[known], found.end[waits][known])

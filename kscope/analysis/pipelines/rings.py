@@ -1,10 +1,4 @@
-"""Rings of barriers: the stages of one pipeline, and the ring that gives back the buffers which another ring fills.
-
-A ring is a set of barriers of a kernel that are signaled by the same code and need equally many arrivals; at all of
-them copies complete, or at none. Its stages are numbered by the addresses of their barriers. A ring without copies
-gives back the buffers of a ring with copies if both have the same number of stages, the warps that wait for the first
-fill the second, and the warps that arrive at the first wait for the second.
-"""
+"""Rings of barriers: the stages of one pipeline, and the ring that gives back the buffers which another ring fills."""
 
 from __future__ import annotations
 
@@ -26,13 +20,13 @@ class Ring:
     Attributes:
         kernel: index into Trace.kernels.
         barriers: the addresses of its stages.
-        copies: whether copies complete at them.
+        copies: True if copies complete at them.
         phases: indices of its phases, by block, stage and number.
-        stage: of each.
+        stage: stage of each phase.
         waits, signals: indices into Phases.wait_record and Phases.signal_record.
         back: index of the ring that gives its buffers back; -1 for none.
         alone: True if the warps that fill its buffers also use them.
-        groups: what its groups are of, and its barriers are slots; empty for barriers.
+        groups: kind of its groups, whose slots are its barriers; empty for barriers.
     """
 
     kernel: int
@@ -48,7 +42,13 @@ class Ring:
 
 
 def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
-    """The rings of a whole trace, by kernel and address."""
+    """The rings of a whole trace, by kernel and address.
+
+    A ring is a set of barriers of a kernel that are signaled by the same code and need equally many arrivals; copies
+    complete at all of them, or at none. Its stages are numbered by the addresses of their barriers. A ring without
+    copies gives back the buffers of a ring with copies if both have the same number of stages, the warps that wait for
+    the first fill the second, and the warps that arrive at the first wait for the second.
+    """
     if not len(found):
         return ()
     kernel = trace.warps.kernel[found.row]
@@ -75,7 +75,7 @@ def rings(trace: TraceData, found: Phases) -> tuple[Ring, ...]:
 
 
 def _with_copies(found: Phases, kernel: Int64) -> Bools:
-    """(p,) whether copies complete at the barrier in some phase."""
+    """(p,) True if copies complete at the barrier in some phase."""
     key = np.stack([kernel, found.barrier], axis=1)
     _, of = np.unique(key, axis=0, return_inverse=True)
     has = np.bincount(of.ravel(), (found.copies > 0) | (found.expected > 0)) > 0
@@ -83,7 +83,7 @@ def _with_copies(found: Phases, kernel: Int64) -> Bools:
 
 
 def _connected(trace: TraceData, found: Phases, barriers: Int64, of: Int64) -> Int64:
-    """(barriers,) a number that those share which one place in the code signals."""
+    """(barriers,) a number shared by the barriers that one place in the code signals."""
     parent = list(range(len(barriers)))
 
     def root(one: int) -> int:
@@ -100,7 +100,7 @@ def _connected(trace: TraceData, found: Phases, barriers: Int64, of: Int64) -> I
         kernel, _, needed, copies = barriers[barrier].tolist()
         other = first.setdefault((place, kernel, needed, copies), barrier)
         parent[root(barrier)] = root(other)
-    # code that is unrolled signals each stage in another place; then the place that waits is one
+    # unrolled code signals each stage in another place; then the place that waits is one
     size = np.bincount([root(one) for one in range(len(barriers))], minlength=len(barriers))
     alone = {one for one in range(len(barriers)) if size[root(one)] == 1}
     waits = np.flatnonzero(found.wait_phase >= 0)
@@ -110,7 +110,7 @@ def _connected(trace: TraceData, found: Phases, barriers: Int64, of: Int64) -> I
             kernel, _, needed, copies = barriers[barrier].tolist()
             other = first.setdefault((-place, kernel, needed, copies), barrier)
             parent[root(barrier)] = root(other)
-    slots = dict[tuple[int, str], int]()  # all slots of one sort, which code that is unrolled signals in several places
+    slots = dict[tuple[int, str], int]()  # all slots of one sort, which unrolled code signals in several places
     for number, (kernel, place, *_) in enumerate(barriers.tolist()):
         if (slot := slot_of(place)) is not None:
             parent[root(number)] = root(slots.setdefault((kernel, slot[0]), number))
@@ -141,7 +141,7 @@ def _paired(trace: TraceData, found: Phases, made: list[Ring]) -> list[Ring]:
 
 
 def follows(found: Phases, ring: Ring) -> Bools:
-    """(p - 1,) whether each phase of a ring but the first follows the one before it, in the same buffer."""
+    """(p - 1,) True where a phase of a ring follows the previous one in the same buffer."""
     mine = ring.phases
     same = (np.diff(ring.stage) == 0) & (np.diff(found.row[mine]) == 0)
     later = np.diff(found.life[mine]) + (np.diff(found.number[mine]) == 1)
@@ -149,7 +149,7 @@ def follows(found: Phases, ring: Ring) -> Bools:
 
 
 def released_ns(found: Phases, made: tuple[Ring, ...], ring: Ring) -> Float:
-    """When the buffer of each of a ring's phases was free again, ns; NaN where that is not known.
+    """Time when the buffer of each of a ring's phases was free again, ns; NaN if unknown.
 
     With a ring that gives buffers back, at the last arrival of its phase; else, if the same warps fill and use buffers,
     when the next phase began.

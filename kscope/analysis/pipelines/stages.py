@@ -1,11 +1,4 @@
-"""Statistics of a pipeline: stages in use, what each role waits for, latencies, and how many stages it needs.
-
-Each wait is split by its phase: the time before the phase's last operation was issued (*not issued*), the time until
-the phase completed at the latest (*in flight*), and the rest (*landed*).
-
-By Little's law a buffer that is filled in L, held for H by its consumers and filled again after R allows one step per
-(L + H + R) / stages. A consumer that computes for C per step never waits from (L + H + R) / C stages on.
-"""
+"""Statistics of a pipeline: stages in use, what each role waits for, latencies, and how many stages it needs."""
 
 from __future__ import annotations
 
@@ -31,6 +24,11 @@ _PERCENTILES = (50, 90, 99)
 
 def pipelines(trace: TraceData) -> Pipelines:
     """The pipelines of every kernel that was recorded with auto="pipeline".
+
+    Each wait is split by its phase: the time before the phase's last operation was issued (*not issued*), the time
+    until the phase completed at the latest (*in flight*), and the rest (*landed*). By Little's law a buffer that is
+    filled in L, held for H by its consumers and filled again after R allows one step per (L + H + R) / stages. A
+    consumer that computes for C per step never waits from (L + H + R) / C stages on.
 
     Args:
         trace: the trace; of a filtered one the whole is read.
@@ -60,7 +58,7 @@ def _ring(trace: TraceData, found: Phases, made: tuple[Ring, ...], ring: Ring, k
     released = released_ns(found, made, ring)
     tick = trace.warps.tick_ns[found.row[mine]]
     _, _, block = group_equal(trace.warps.block_key[found.row[mine]])
-    # of groups, each warp of a block has its own
+    # for groups, each warp of a block has its own
     warps = len(np.unique(found.row[mine])) / (int(block.max()) + 1)
     begins, ends = extents(block, int(block.max()) + 1, first, np.where(np.isfinite(landed), landed, first))
     span = float((ends - begins).sum())
@@ -148,13 +146,13 @@ def _steps(trace: TraceData, found: Phases, ring: Ring) -> float:
 
 
 def _bubbles(trace: TraceData, found: Phases, ring: Ring) -> Float:
-    """(p,) how long all waiters of a phase waited together, but for each block's first phase."""
+    """(p,) time for which all waiters of a phase waited together, except in each block's first phase."""
     record, phase = found.wait_record[ring.waits], found.wait_phase[ring.waits]
     begin = trace.start_ns[record]
     last_begin = most_of(phase, begin, len(found), -np.inf)
     first_end = least_of(phase, begin + np.nan_to_num(trace.dur_ns[record]), len(found), np.inf)
     mine = ring.phases
-    if ring.groups:  # of one warp: others may work
+    if ring.groups:  # of a single warp: others may work
         return np.zeros(len(mine))
     together = np.where(np.isfinite(first_end[mine]), np.maximum(first_end[mine] - last_begin[mine], 0.0), 0.0)
     _, _, block = group_equal(found.row[mine])

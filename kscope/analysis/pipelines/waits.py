@@ -1,4 +1,4 @@
-"""Waits for barriers by role: what they waited for, and which operation ended them."""
+"""Waits for barriers by role: their causes, and the operations that ended them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BarrierWait:
     """Waits of a role at one place for barriers, recorded with auto="pipeline".
 
     Attributes:
-        kernel, role, region: which.
+        kernel, role, region: names.
         warp_time_ns: of all its warps.
         not_issued, in_flight, landed: parts of that time: before the last operation of the phase was issued, before it
             had landed, and after.

@@ -1,1 +1,1 @@
-"""Samples of stalls: where warps waited and why, by region, line or instruction, and beside the clocks."""
+"""Stall samples: where warps waited and why, by region, line or instruction, and compared with the clocks."""

@@ -1,4 +1,4 @@
-"""Source lines beside where warps waited: samples, reasons, instructions and regions of each line."""
+"""Source lines with their samples: reasons, instructions and regions of each line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Line:
         executed: share of the instructions that the kernels shown executed, by the samples in which one issued; NaN
             without any.
         registers: the most that hold a value at one of its instructions; 0 if they were not counted.
-        instructions: how many of the machine code are from this line.
+        instructions: number of machine instructions from this line.
         regions: innermost regions of its samples, most first.
         begins: regions that begin here, with their times.
         code: its sampled instructions, most first: (offset and text, samples).
@@ -94,12 +94,12 @@ class _Found:
 
 
 def annotate(trace: TraceData, samples: Samples, around: int = 3) -> Annotated:
-    """The lines of every file that sampled instructions are from.
+    """The lines of every file with sampled instructions.
 
     Args:
         trace: the recording; may have no records.
         samples: of the same capture.
-        around: lines to show before the first and behind the last line with instructions.
+        around: lines to show before the first and after the last line with instructions.
     """
     found: dict[str, dict[int, _Found]] = {}
     elsewhere: dict[str, int] = {}

@@ -1,7 +1,5 @@
-"""Two independent measures of each region: its share by the marks' clocks, and by samples.
-
-They agree if the marks measure what they say. If they do not, the compiler has moved work into the region or out of it,
-or the marks change what they measure.
+"""Two independent measures of each region: its share by the marks' clocks, and by samples. If they disagree, the
+compiler has moved work into the region or out of it, or the marks change what they measure.
 """
 
 from __future__ import annotations
@@ -36,10 +34,11 @@ _GROUPS = 20
 """Groups of warps for the interval of shares by clocks."""
 _Z = 1.96
 _LEAST = 50
-"""Fewer samples do not show that instructions were moved."""
+"""With fewer samples, moved instructions cannot be shown."""
 _LEAST_EACH = 10
-"""Samples of each warp. Samplers take warps in turns, the same ones at the same time of each launch: with fewer,
-regions in which warps of an SM do different things have other shares."""
+"""Samples of each warp. Samplers take warps in rotation, the same ones at the same time of each launch: with fewer,
+regions in which warps of an SM do different things have other shares.
+"""
 _MOST_NAMED = 5
 _WORST: tuple[Placement, ...] = ("unknown", "empty", "pure", "moved")
 
@@ -85,7 +84,7 @@ class Crossed:
 
     @property
     def moved(self) -> tuple[bool, bool]:
-        """Whether much of what is inside is foreign, and much of its own is missing."""
+        """True if many instructions inside are foreign, and many of its own are missing."""
         most = MOVED if self.count else MOST_MOVED
         return self.moved_in > most, self.moved_out > most
 
@@ -104,7 +103,7 @@ class Crosscheck(Shown):
 
     @property
     def agrees(self) -> bool:
-        """Whether both measures agree in every region; without samples, whether each region has its instructions."""
+        """True if both measures agree in every region; without samples, if each region has its instructions."""
         compared = [row.verdict in ("agrees", "pure") for row in self.rows if row.verdict != "lines"]
         return bool(compared) and all(compared)
 
@@ -146,7 +145,7 @@ def crosscheck(trace: TraceData, samples: Samples, lines: Sequence[Lines] = ()) 
 
 
 def doubts(trace: TraceData, samples: Samples) -> Iterator[str]:
-    """As crosscheck().doubts, which need no clocks."""
+    """Same as Crosscheck.doubts(), which need no clocks."""
 
     def clocks(index: int, known: list[int]) -> Clocks:
         unknown = float("nan"), float("nan")
@@ -187,7 +186,7 @@ def _each(
 
 
 def _by_code(name: str, clocks: Clocks, functions: Iterable[SampledFunction]) -> list[Crossed]:
-    """The rows of a kernel without samples: of each region, what is worst in its builds, unless only some are empty."""
+    """The rows of a kernel without samples: the worst verdict of each region's builds, empty if no other has one."""
     found = dict[str, PlacedRegion]()
     for one in (one for function in functions for one in placed(function)):
         if one.region not in found or _WORST.index(one.verdict) > _WORST.index(found[one.region].verdict):
@@ -228,7 +227,7 @@ def _clocks(trace: TraceData, spans: Int64, own: Int64, kernel: int, names: list
 
 
 def _kernel(name: str, clocks: Clocks, samples: Samples, members: list[int], warps: int) -> list[Crossed]:
-    """The rows of a kernel. warps: how many it had in all launches; 0 if only some recorded."""
+    """The rows of a kernel. warps: their number in all launches; 0 if only some recorded."""
     code = [_sampled(samples, one) for one in members]
     inside = {region: sum(one.inside(region) for one in code) for region in clocks}
     total = sum(inside.values())

@@ -10,7 +10,7 @@ from ...instrument.selection.auto import Lines
 
 
 def named(samples: Samples, lines: Sequence[Lines]) -> Samples:
-    """The samples with these regions inside of those that the marks made; of two ranges, the longer one is outside.
+    """The samples with these regions inside those of the marks; of two ranges, the longer one is outside.
 
     Args:
         samples: of a capture.

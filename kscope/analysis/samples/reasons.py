@@ -1,4 +1,4 @@
-"""What each stall reason means, and what usually helps: one sentence each."""
+"""The meaning of each stall reason, and what usually helps: one sentence each."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ _HELP = {
 }
 
 _SHORT_NAMES = {"no_instruction": "no_instructions", "dispatch": "dispatch_stall"}
-"""Reasons that some releases of the sampler spell differently."""
+"""Reasons with other names in some releases of the sampler."""
 
 
 def meaning(reason: str) -> str:
-    """What a reason says about the warp; empty for one that is not known here."""
+    """The meaning of a reason; empty for an unknown one."""
     return _help(reason)[0]
 
 
 def remedy(reason: str) -> str:
-    """What usually helps; empty for a reason that is not known here."""
+    """What usually helps; empty for an unknown reason."""
     return _help(reason)[1]
 
 

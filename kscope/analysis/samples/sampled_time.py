@@ -1,8 +1,4 @@
-"""The time of each span as samples see it, in clock cycles: samplers count cycles, not ns.
-
-Each partition of an SM has a sampler, which samples one live warp of the partition in each period. A warp that is alone
-there is sampled every time, one of four every fourth time. So time is divided by the partition's number of live warps.
-"""
+"""The time of each span in terms of samples, in clock cycles: samplers count cycles, not ns."""
 
 from __future__ import annotations
 
@@ -15,14 +11,18 @@ from ...util.arrays import Int64
 from .stalls import all_warps
 
 PARTITIONS = 4
-"""Of an SM: consecutive warps of a block are in consecutive partitions."""
+"""Partitions of an SM: consecutive warps of a block are in consecutive partitions."""
 _PART = 1024
 """Steps of a tick: weights are whole numbers, so that nested ones subtract exactly."""
 
 
 def own_times(trace: TraceData, spans: Int64) -> Int64:
-    """What samples see of spans (n,), ascending, without nested ones, in a separate unit; ticks if not all warps
-    recorded, because the number of live warps is unknown then, and of the simulator, which samples every warp.
+    """Time of spans (n,), ascending, in terms of samples and without nested ones, in a separate unit; ticks if not all
+    warps recorded, because the number of live warps is unknown then, and for the simulator, which samples every warp.
+
+    Each partition of an SM has a sampler, which samples one live warp of the partition in each period. A warp that is
+    alone there is sampled every time, one of four every fourth time. So time is divided by the partition's number of
+    live warps.
     """
     track, start = trace.track[spans], trace.start_ticks[spans]
     took = trace.dur_cycles[spans]
@@ -50,14 +50,16 @@ def _weighed(trace: TraceData, track: npt.NDArray[np.int32], begin: Int64, end: 
         by_time = np.argsort(moments, kind="stable")
         count = np.cumsum(np.where(by_time < len(alive), 1, -1))
         moments = moments[by_time]
-        share = np.divide(1.0, count, out=np.ones(len(count)), where=count > 0)  # a record outside of all lives
+        share = np.divide(1.0, count, out=np.ones(len(count)), where=count > 0)  # a record outside all lives
         total = np.concatenate([[0.0], np.cumsum(share[:-1] * np.diff(moments))])
         found[at] = np.interp(end[at], moments, total) - np.interp(begin[at], moments, total)
     return np.rint(found * _PART).astype(np.int64)
 
 
 def _places(trace: TraceData) -> Int64:
-    """The partition of each warp; the SM alone where blocks have no whole turns, and begin at any partition."""
+    """The partition of each warp; the SM alone where blocks have no multiple of PARTITIONS warps, and begin at any
+    partition.
+    """
     warps = trace.warps
     sm = (warps.device.astype(np.int64) << 32 | warps.sm) * PARTITIONS
     whole = -(-warps.threads.prod(axis=1) // 32) % PARTITIONS == 0

@@ -1,4 +1,4 @@
-"""Where warps waited and why: samples by region, source line, instruction or kernel."""
+"""Stalls: samples by region, source line, instruction or kernel, with their reasons."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class StallRow:
         kernel: the function's name.
         name: the region, "file:line", offset and instruction, or kernel.
         where: the source line of an instruction, and the region of a line or instruction; empty without.
-        samples: how many.
-        share: of the kernel's samples; of a kernel: of all.
+        samples: their number.
+        share: of the kernel's samples; for a kernel, of all.
         issued: share of its samples in which the warp issued an instruction.
         reasons: samples by reason, most first, without the issued ones.
         executions: spans of the region in the trace; 0 if they are unknown.
@@ -85,11 +85,11 @@ class StallRow:
 
 @dataclass(frozen=True, repr=False)
 class Stalls(Shown):
-    """Where warps stood; ``str()`` is the table for a terminal.
+    """Rows of stall samples; ``str()`` is the table for a terminal.
 
     Attributes:
         by: the key of the rows.
-        rows: of each kernel the most sampled first.
+        rows: by kernel, most sampled first.
         total: samples of all kernels.
         period: cycles between two samples.
         dropped: samples that the hardware dropped.
@@ -125,7 +125,7 @@ class Stalls(Shown):
 
 
 def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, str], int] | None = None) -> Stalls:
-    """The samples as rows, of each kernel the most sampled first.
+    """The samples as rows, by kernel, most sampled first.
 
     Args:
         samples: of a capture.
@@ -155,7 +155,7 @@ def stalls(samples: Samples, by: str = "region", executions: Mapping[tuple[int, 
 
 
 def all_warps(trace: TraceData) -> bool:
-    """Whether all warps of the sampled kernels recorded, as far as options say."""
+    """True if all warps of the sampled kernels recorded, according to the options."""
     partial = any(map(records_some_warps, trace.recorded.strategies))
     return not (trace.filtered or partial or any(trace.recorded.options.get(one) is not None for one in SELECTIVE))
 

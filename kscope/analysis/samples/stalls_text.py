@@ -1,4 +1,4 @@
-"""Samples of stalls as text for a terminal."""
+"""Stall samples as text for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST = 0.05
 
 
 def text(found: Stalls, width: int | None = None, top: int | None = 50) -> str:
-    """The tables, one per kernel, and below them what the reasons mean.
+    """The tables, one per kernel, and below them the meanings of the reasons.
 
     Args:
         found: the rows.

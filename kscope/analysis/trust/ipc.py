@@ -1,10 +1,4 @@
-"""Instructions per cycle of every warp and region: CUTracer's counts over kscope's (or Proton's) cycles.
-
-CUTracer counts instructions between a warp's clock reads: the k-th pair is its region k. Regions are joined by that
-ordinal. kscope's anchors are pairs too, one before the first region and one after the last, so region k of a capture
-is k + 1 in CUTracer. This holds for regions that do not nest, without points between them, and with a clock read at
-every begin; other regions are left out and reported.
-"""
+"""Instructions per cycle of every warp and region: CUTracer's counts over kscope's (or Proton's) cycles."""
 
 from __future__ import annotations
 
@@ -37,7 +31,7 @@ _LEFT_OUT = _CROOKED, _POINTS, _SHARED, _UNKNOWN, _FULL = (
     "unknown durations",
     "records that came after their warp's buffer was full: to join them, use fill='ring' or more records",
 )
-"""Why the regions of a warp of a capture are left out."""
+"""Reasons why the regions of a warp of a capture are left out."""
 _ODD = (
     "one clock read of each anchor is an S2UR in this build, which CUTracer does not count: its regions are the gaps"
     " between kscope's, and nothing can be joined (nvdisasm shows it)"
@@ -91,7 +85,7 @@ class Source:
         events: by warp of the grid, (ordinal, event) in order of time.
         known: warps with records.
         anchors: CUTracer pairs before the first region and after the last.
-        mismatches: why regions were left out.
+        mismatches: reasons why regions were left out.
     """
 
     events: dict[int, list[tuple[int, Event]]]
@@ -174,8 +168,11 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
 def join(source: Source, counts: Counts) -> Joined:
     """Join instructions by (warp, ordinal).
 
-    Regions or counts on one side only are mismatches; so are warps with different numbers of regions, because their
-    ordinals do not correspond.
+    CUTracer counts instructions between a warp's clock reads: the k-th pair is its region k. kscope's anchors are pairs
+    too, one before the first region and one after the last, so region k of a capture is k + 1 in CUTracer. This holds
+    for regions that do not nest, without points between them, and with a clock read at every begin; other regions are
+    left out and reported. Regions or counts on one side only are mismatches; so are warps with different numbers of
+    regions, because their ordinals do not correspond.
     """
     have = Counter(warp for warp, _ in counts)
     mismatches = list(source.mismatches)

@@ -29,7 +29,7 @@ _ERROR = re.compile(r"^==ERROR==\s*(.+)$", re.M)
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch as ncu measured it; None for values that ncu does not report.
+    """A launch measured by ncu; None for values that ncu does not report.
 
     Attributes:
         kernel: mangled name.

@@ -1,9 +1,4 @@
-"""The cost of recording: per region, and a trace with that cost subtracted.
-
-A region costs its warp `cycles`: two clock reads, a few instructions and a store. `inside` of them are between its two
-clock reads and part of its duration; the rest belongs to the enclosing region. `kscope doctor` measures both on the
-device in use.
-"""
+"""The cost of recording: per region, and a trace with that cost subtracted."""
 
 from __future__ import annotations
 
@@ -26,7 +21,9 @@ from ..warp_stats import warp_ends
 class RegionCost:
     """SM cycles that one region adds to its warp, and how many of them are part of its duration.
 
-    Points (instants, counters) cost cycles - inside.
+    `cycles` are two clock reads, a few instructions and a store; `inside` of them are between the two clock reads, and
+    the rest belongs to the enclosing region. `kscope doctor` measures both on the device in use. Points (instants,
+    counters) cost cycles - inside.
     """
 
     cycles: float
@@ -132,7 +129,7 @@ def _lane(start: Int64, took: Int64, points: Bools, cost: RegionCost) -> int:
     moved = np.empty(2 * count)
     moved[order] = tick[order] - before
     below = int(np.count_nonzero(moved[count:] < moved[:count] - 0.5))
-    moved[order] = np.maximum.accumulate(moved[order])  # what nested still nests
+    moved[order] = np.maximum.accumulate(moved[order])  # nested spans stay nested
     whole = np.rint(moved).astype(np.int64)
     known = took >= 0
     start[:] = whole[:count]

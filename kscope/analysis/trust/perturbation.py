@@ -1,7 +1,5 @@
-"""Perturbation: a kernel's build with marks compared with its build without, and its time.
-
-Registers, stack (with spills), shared memory, instructions and warps per SM come from two cubins (or from the tools'
-output), without a GPU; time and executed instructions from measurements.
+"""Perturbation: a kernel's build with marks compared with its build without, and its time. Static numbers come from two
+cubins, without a GPU; time and executed instructions from measurements.
 """
 
 from __future__ import annotations
@@ -79,7 +77,7 @@ class Perturbation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why the recorded kernel behaves differently from the plain one."""
+        """Reasons why the recorded kernel behaves differently from the plain one."""
         text = []
         if self.on.stack_bytes > self.off.stack_bytes or self.on.spill_instructions > self.off.spill_instructions:
             text.append("with marks the kernel spills more registers: fewer regions, or records of fewer warps")

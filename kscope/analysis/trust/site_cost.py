@@ -62,7 +62,7 @@ class Cost:
         kernel: the listed kernel.
         rows: in order of the code.
         build: the build without marks compared with the one with marks; None if unknown.
-        unknown: why it is unknown.
+        unknown: reason why it is unknown.
         misplaced: a sentence for each region of the source that is empty or whose instructions are elsewhere.
     """
 

@@ -1,1 +1,1 @@
-"""Pool files: what a session with `survive=` records into, so that it outlives its program."""
+"""Pool files: a session with `survive=` records into one, so that its records outlive the program."""

@@ -1,9 +1,4 @@
-"""Memory for a pool file whose folder has too little room: a file without a name, which `kscope run` holds.
-
-Such a file (memfd) lives as long as a process has it open. The program creates it, and puts a link to its descriptor
-where the pool file would be. `kscope run` opens it too, and points the link to this second descriptor, which outlives
-the program. Readers follow the link.
-"""
+"""Memory for a pool file whose folder has too little room: a file without a name, which `kscope run` holds open."""
 
 from __future__ import annotations
 
@@ -38,7 +33,11 @@ def is_possible() -> bool:
 
 
 def offer(path: Path) -> int:
-    """New memory without a name, with a link to it at `path`; returns its descriptor. Raises OSError."""
+    """New memory without a name, with a link to it at `path`; returns its descriptor. Raises OSError.
+
+    Such a file (memfd) lives as long as a process has it open. The link at `path` names this process's descriptor until
+    `kscope run` opens the file and points the link to a descriptor that outlives the program. Readers follow the link.
+    """
     file = os.memfd_create("kscope", os.MFD_CLOEXEC)
     os.fchmod(file, 0o600)
     try:
@@ -56,8 +55,9 @@ def wait(path: Path) -> None:
         if time.monotonic() > until:
             path.unlink()
             raise UsageError(
-                f"survive: {path.parent} has too little room, and kscope run (process {_HOLDER.pid}) does not hold"
-                " memory instead: is it stopped? Set KSCOPE_SURVIVE_FOLDER to a folder of another file system in memory"
+                f"survive: {path.parent} has too little room, and kscope run (process {_HOLDER.pid}), which would hold"
+                " memory instead, did not respond; is it suspended? Set KSCOPE_SURVIVE_FOLDER to a folder of another"
+                " file system in memory"
             )
         time.sleep(_POLL_S)
 

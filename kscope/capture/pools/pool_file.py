@@ -1,6 +1,5 @@
-"""Writes a pool file (pool_layout.py), whose pages are allocated from the beginning.
-
-Only this process writes, except for book and pool.
+"""Writes a pool file (pool_layout.py), whose pages are allocated from the beginning. Only this process writes, except
+for book and pool.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ class PoolDevice:
     max_clock_khz: int = 0
     tick_ns: int = 0
     can_keep: bool = False
-    """Whether another process can keep its memory."""
+    """True if another process can keep its memory."""
 
     @property
     def is_simulated(self) -> bool:
-        """Whether its memory is the host's."""
+        """True if its memory is the host's."""
         return self.name == "simulated"
 
 
@@ -78,7 +77,7 @@ class PoolFile:
 
     Raises:
         UsageError: the file system has too little room.
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
 
     def __init__(self, path: Path, device: PoolDevice, epoch: int, size: int, *, is_copy: bool = False) -> None:
@@ -166,7 +165,7 @@ class PoolFile:
                     self._kept[self._put : self._put + layout.LINE] = 0
                     self._put = 0
                 at, first = self._put, self._put + layout.LINE
-                self._kept[at:first] = 0  # what follows is not a batch until it is complete
+                self._kept[at:first] = 0  # the following lines are not a batch until it is complete
                 check = _copied(data, self._kept[first : first + len(data)])
                 head = _head(pool_layout.BATCH, number, len(data), check)
                 self._kept[at : at + len(head)] = head
@@ -175,11 +174,13 @@ class PoolFile:
 
     @property
     def ring(self) -> tuple[Bytes, npt.NDArray[np.uint64], int]:
-        """For native/keeping.c, which keeps as keep(): batches, how many there were (1,), where the next one goes."""
+        """For native/keeping.c, which keeps lines like keep(): batches, their number so far (1,), the place of the next
+        one.
+        """
         return self._kept, self._state["batches"], self._put
 
     def kept_up_to(self, put: int) -> None:
-        """Note where the next batch goes."""
+        """Note the place of the next batch."""
         self._put = put
 
     def end(self, *, remove: bool) -> None:
@@ -199,13 +200,13 @@ class PoolFile:
         self._bytes[at:first] = _head(magic, number, len(data), zlib.crc32(data.data))
 
 
-_POPULATE_WRITE = 23  # of linux/mman.h; Python has no name for it
+_POPULATE_WRITE = 23  # from linux/mman.h; Python has no name for it
 _MOST_LAUNCH = pool_layout.LAUNCH_BYTES - pool_layout.ENTRY_HEAD.itemsize
 
 
 def _allocated(file: int, size: int) -> mmap.mmap:
-    """Map a new file whose pages are there, large ones if the system gives them: a page that is missing later would be
-    a fault of the program, or of the GPU. Raises OSError.
+    """Map a new file with allocated pages, large ones if the system gives them: a page that is missing later would be a
+    fault of the program, or of the GPU. Raises OSError.
     """
     if not _has_room(os.fstatvfs(file), size):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -250,7 +251,7 @@ def _page(size: int) -> int:
 
 
 def is_pool_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a pool file does; False if it cannot be read."""
+    """True if a file begins as a pool file does; False if it cannot be read."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             is_file, first = stat.S_ISREG(os.fstat(file.fileno()).st_mode), pool_layout.FIRST

@@ -28,10 +28,10 @@ def folder() -> Path:
 
 
 def private_folder() -> Path:
-    """The folder, made if necessary.
+    """The folder, created if necessary.
 
     Raises:
-        UsageError: it cannot be made, belongs to another user, or others may enter it.
+        UsageError: it cannot be created, belongs to another user, or others may enter it.
     """
     path = folder()
     try:
@@ -47,8 +47,8 @@ def private_folder() -> Path:
 
 
 def default_bytes() -> int:
-    """The default size of a pool: 256 MiB, and at most a quarter of what the folder's file system has free; of the
-    machine's memory, if that is little and another process can hold memory that is in no folder.
+    """The default size of a pool: 256 MiB, and at most a quarter of the free space in the folder's file system; of the
+    machine's memory, if that is little and another process can hold memory outside any folder.
     """
     from ...util import memory
     from . import held_memory
@@ -103,7 +103,7 @@ def _files() -> list[Path]:
         for path in [one for one in folder().iterdir() if one.name.endswith(SUFFIX)]:
             try:
                 found.append((path.stat().st_mtime_ns, path))
-            except OSError:  # removed meanwhile, or held by a process that is gone
+            except OSError:  # removed meanwhile, or held by a process that has ended
                 if path.is_symlink():
                     path.unlink(missing_ok=True)
     return [path for _, path in sorted(found)]

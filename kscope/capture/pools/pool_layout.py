@@ -5,10 +5,10 @@
     launches    LAUNCHES slots the host's last launches, with their Python stacks
     book        4 MiB          the launch table (wire.LAUNCH), which kernels write
     kept        a ring         slabs that were drained, expanded, oldest overwritten; in batches
-    pool        rings          what kernels write (wire.py)
+    pool        rings          slabs that kernels write (wire.py)
 
 The file has its full size from the beginning. Each entry has its length and a checksum, so a reader ignores an entry
-that a dead process did not finish. pool_file.py writes it, pool_reading.py reads it.
+that a dead process did not finish.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ STATE = Fields(
     ]
 )
 ENTRY_HEAD = Fields([("magic", "<u4"), ("bytes", "<u4"), ("number", "<u4"), ("check", "<u4")])
-"""Before each entry, launch and batch; check is the CRC-32 of what follows, or that of batch_check.py. Batches have a
-line (64 bytes).
+"""Before each entry, launch and batch; check is the CRC-32 of the following bytes, or that of batch_check.py. Batches
+have a line (64 bytes).
 """
 JOURNAL_AT = PAGE
 LAUNCHES_AT = JOURNAL_AT + JOURNAL_BYTES

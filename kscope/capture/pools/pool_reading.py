@@ -1,6 +1,5 @@
-"""Reads a pool file (pool_layout.py) of a running, hanging or dead process: without CUDA, and within bounds.
-
-kscope watch reads it without numpy: loading numpy takes longer than finding the answer.
+"""Reads a pool file (pool_layout.py) of a running, hanging or dead process: without CUDA, within bounds, and without
+numpy, which takes longer to load than the search of `kscope watch`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from . import batch_check, pool_layout
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """A launch as the host made it.
+    """A launch by the host.
 
     Attributes:
         number: launches of the session before it.
@@ -85,7 +84,7 @@ class Pool:
 
     @property
     def pool(self) -> memoryview:
-        """What kernels write, whole units."""
+        """The pool, written by kernels, in whole units."""
         return _part(self.data, self.header, "pool", wire.UNIT)
 
     @property

@@ -10,7 +10,7 @@ from .pool_layout import BATCH
 
 
 def slabs(pool: memoryview) -> tuple[memoryview, memoryview]:
-    """As pool_reading.slabs()."""
+    """Same as pool_reading.slabs()."""
     every = np.frombuffer(pool, np.uint32).reshape(-1, wire.UNIT // 4)
     at = np.flatnonzero(is_head(every))
     heads = every[at]

@@ -1,1 +1,1 @@
-"""What several commands share: the parser, filters and other flags, output as JSON, the local web server."""
+"""Shared parts of commands: the parser, filters and other flags, output as JSON, the local web server."""

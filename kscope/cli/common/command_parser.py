@@ -1,4 +1,4 @@
-"""How a command adds itself to the parser, and the parser's messages about typing errors."""
+"""Adds commands to the parser, and words the parser's messages about typing errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **more})
 
     def error(self, message: str) -> NoReturn:
-        """Print the error to stderr on one line, with where to look, and exit with code 2."""
+        """Print the error to stderr on one line, with a hint, and exit with code 2."""
         if (found := re.match(_CHOICE, message)) is not None:
             names = [name.strip(" '") for name in found[3].split(",")]
             message += self._within(found[2]) or nearest(found[2], names)
@@ -31,14 +31,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"{self.prog}: {message} ({self.prog} --help)\n")
 
     def _within(self, word: str) -> str:
-        """The suggestion if the word is a command of one of this parser's commands."""
+        """The suggestion for a word that is a command of one of this parser's commands."""
         for name, one in _commands_of(self).items():
             if word in _commands_of(one):
                 return f"; did you mean {name} {word}?"
         return ""
 
     def refuse(self, words: Iterable[str]) -> NoReturn:
-        """The error for words that are left over on a command line."""
+        """The error for surplus words on a command line."""
         words = list(words)
         flag = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
         self.error(f"unrecognized arguments: {' '.join(words)}{nearest(flag, self._option_string_actions)}")
@@ -57,7 +57,7 @@ def no_command(options: argparse.Namespace) -> int:
 def commands(
     parser: argparse.ArgumentParser, does: Mapping[str, str], *parents: Any, metavar: str = "COMMAND"
 ) -> Command:
-    """A function that adds commands. does: command -> what it does. parents: have the flags of every command."""
+    """A function that adds commands. does: command -> its help. parents: have the flags of every command."""
     subparsers = parser.add_subparsers(metavar=metavar, parser_class=Parser)
     parser.set_defaults(command=no_command, parser=parser)
 
@@ -72,7 +72,7 @@ def commands(
 
 
 def listing(groups: Mapping[str, Mapping[str, str]]) -> str:
-    """A help text: title -> command -> what it does."""
+    """A help text: title -> command -> its help."""
     width = max(len(name) for members in groups.values() for name in members) + 2
     return "\n\n".join(
         "\n".join([f"{title}:", *(f"  {name:{width}}{does}" for name, does in members.items())])

@@ -23,6 +23,6 @@ def parse_edges(typed: list[str] | None) -> list[Edge]:
 
 
 def add_edges(parser: argparse.ArgumentParser, what: str = "") -> None:
-    """Add --edge. what: a phrase that follows its help."""
+    """Add --edge. what: a phrase that completes its help."""
     about = f"the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated{what}"
     parser.add_argument("--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", default=[], help=about)

@@ -124,7 +124,7 @@ def undecoded(path: Path, options: argparse.Namespace) -> Undecoded:
 
 
 def _loaded(file: Path, typed: Path, most: int | None, step: Step) -> Capture:
-    """The capture in a file. An error names what was typed: `-` instead of the temporary file."""
+    """The capture in a file. An error names the user's argument: `-` instead of the temporary file."""
     try:
         return load_capture(file, max_bytes=most, step=step)
     except FormatError as error:
@@ -192,7 +192,9 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
 
 
 def caveat(trace: Trace, width: int) -> list[str]:
-    """Lines that name a clock other than a GPU's, and sampled blocks; none without either."""
+    """Lines that name a clock other than a GPU's, and the number of recorded blocks if not all recorded; none without
+    either.
+    """
     return paragraph(info(trace).caveat, width)
 
 

@@ -1,4 +1,6 @@
-"""`--json`: a command's result for programs, with its schema, how it was recorded, and lists of bounded length."""
+"""`--json`: a command's result for programs, with its schema, facts about the recording, and lists of bounded
+length.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace,
         options: the namespace with `parser` and `top`.
         data: the answer; lists of rows anywhere in it are cut to their first `top`, lists of values to 100 or `top`,
             whichever is more. Its `left_out`, counts by list, is kept.
-        *traces: what it was computed from; one for `recorded`, two for a list of both, none for no such field.
+        *traces: source of the answer; one for `recorded`, two for a list of both, none for no such field.
         indent: on several lines.
 
     Returns:
@@ -42,7 +44,7 @@ def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace,
     left_out = dict(data.get("left_out", {}))
     found: dict[str, Any] = {"schema": f"kscope.{options.parser.prog.split()[-1]}", "version": VERSION}
     if traces:
-        from ...tracedata.info import info  # loads numpy, which kscope watch does without
+        from ...tracedata.info import info  # loads numpy, which kscope watch does not need
 
         facts = [info(trace).to_dict() for trace in traces]
         found["recorded"] = facts[0] if len(facts) == 1 else facts

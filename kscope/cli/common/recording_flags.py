@@ -88,4 +88,4 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "pool": _pool,
     "period": period,
 }
-"""How the text of an option is read; those not listed are passed as text."""
+"""Parsers of options; those not listed are passed as text."""

@@ -45,7 +45,7 @@ class Resource:
     """A page or a file. The suffix of its name in the table determines its content type.
 
     Attributes:
-        body: its bytes, a file to read them from, or what makes them for each request, in any thread.
+        body: its bytes, a file to read them from, or a function that makes them for each request, in any thread.
     """
 
     body: bytes | Path | Callable[[], bytes]

@@ -17,7 +17,7 @@ CHECKS = {
     "perturb": "a kernel with marks and without: registers, spills, occupancy, time",
     "ipc": "instructions per cycle of warps and regions, with CUTracer's counts or a cubin",
 }
-"""The commands and what each does."""
+"""The commands and their help."""
 
 
 def add(command: Command) -> None:

@@ -55,7 +55,7 @@ def perturb(options: argparse.Namespace) -> int:
     if not options.module and not _python(options.script):
         return _cubins(options)
     if options.times is not None or options.dry_run:
-        raise UsageError("--times and --dry-run are not for a script")
+        raise UsageError("--times and --dry-run apply to cubins, not scripts")
     program.of(options)  # an error if there is none
     report = perturbed(
         options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernel or (),
@@ -111,7 +111,7 @@ def _dict(found: Perturbation) -> dict[str, Any]:
 
 
 class _Flags:
-    """Collects the flags that recording_flags.py adds: (flag, attribute)."""
+    """Collects the flags of recording_flags.py: (flag, attribute)."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []

@@ -134,7 +134,7 @@ def within(folder: Path, argv: Sequence[str]) -> int:
 
 
 def _kept(folder: Path, kernel: KernelSites) -> dict[str, Any]:
-    folder.mkdir(exist_ok=True)  # it is there where ncu failed, and the script ran again
+    folder.mkdir(exist_ok=True)  # the file exists if ncu failed and the script ran again
     paths = None if kernel.build is None else kernel.build(folder)
     names = {"kernel": kernel.kernel, "symbol": kernel.symbol or kernel.kernel, "frontend": kernel.frontend}
     return {**names, "paths": paths and [str(path) for path in paths]}

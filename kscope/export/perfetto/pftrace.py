@@ -1,11 +1,5 @@
-"""Perfetto's .pftrace, written with numpy alone.
-
-One packet sequence, events in order of time, every event padded to equal width, so that columns become bytes. Times are
-UNIX ns: a clock snapshot would add a group to Perfetto's UI.
-
-Order at equal times: ends of spans, inner first; begins, outer first; then items without length, each begin before its
-end. Items of a lane are sorted by end, so this is the order of their indices, reversed for begins, which a stable sort
-by time preserves.
+"""Perfetto's .pftrace, written with numpy alone: one packet sequence, events in order of time, every event padded to
+equal width, so that columns become bytes.
 """
 
 from __future__ import annotations
@@ -37,13 +31,18 @@ _SAMPLE = 1 << 16
 
 
 def write(timeline: Timeline, file: BinaryIO, step: Step, beside: Beside | None = None) -> None:
-    """Write the file. Memory: the columns and a few windows of events. beside: another profiler's tracks in it."""
+    """Write the file. Memory: the columns and a few windows of events. beside: another profiler's tracks in it.
+
+    Times are UNIX ns: a clock snapshot would add a group to Perfetto's UI. Order at equal times: ends of spans, inner
+    first; begins, outer first; then items without length, each begin before its end. Items of a lane are sorted by end,
+    so this is the order of their indices, reversed for begins, which a stable sort by time preserves.
+    """
     names = Names(timeline)
     spans, points = int(timeline.span.sum()), int((~timeline.span).sum())
     events, all_events = 0, 2 * (spans + len(timeline.empty)) + points
     reported = 0
     windows = _Events(timeline, names).windows()
-    begun = list(islice(windows, 1))  # the pool makes others while this thread writes the head
+    begun = list(islice(windows, 1))  # the pool starts its threads while this thread writes the head
     file.writelines(head(timeline, names, beside))
     file.writelines(arrivals(timeline))
     for window in chain(begun, windows):

@@ -109,7 +109,7 @@ def _integers(bits: U64, field: int = _INT) -> U32:
 
 
 def set_exact(pairs: U64, kind: Bytes, integers: Integers, items: Int64, rows: Int64) -> None:
-    """Replace numbers that a float64 would round, but for those of counters, which Perfetto keeps as doubles.
+    """Replace numbers that a float64 would round, except those of counters, which Perfetto keeps as doubles.
 
     Args:
         pairs: (m, 2), the result of values().

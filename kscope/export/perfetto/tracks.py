@@ -2,9 +2,9 @@
 
     GPU -> launch -> group, such as an SM (groups.py; or swapped) -> rows of warps, each before its counters
 
-Perfetto's UI expands the outermost group if it is the only one, and nothing else, so the GPU is the only
-outermost group: no process, no clock snapshot, no group of problems. Fields: trace_packet.proto,
-track_descriptor.proto, track_event.proto and interned_data.proto of Perfetto v52.
+Perfetto's UI expands the outermost group only if it is the only one, so the GPU is: no process, no clock snapshot, no
+group of problems. Fields are those of trace_packet.proto, track_descriptor.proto, track_event.proto and
+interned_data.proto of Perfetto v52.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def head(timeline: Timeline, names: Names, beside: Beside | None = None) -> Iter
 
 
 def _recorded(timeline: Timeline) -> bytes:
-    """How the trace was recorded, as ChromeMetadata: Perfetto shows it under "Info and stats"."""
+    """Facts about the recording, as ChromeMetadata: Perfetto shows it under "Info and stats"."""
     return number(10, SEQUENCE) + block(5, block(2, block(1, "kscope") + block(2, info(timeline.trace).line)))
 
 
@@ -306,7 +306,7 @@ def _event_name(name: str) -> bytes:
 
 @lru_cache(1 << 12)
 def _note(name: str, value: str | int) -> bytes:
-    """Launches share most values."""
+    """Part of a launch's slice; launches share most values."""
     return block(4, _title(name) + (block(6, value) if isinstance(value, str) else number(4, value)))
 
 
@@ -326,7 +326,7 @@ def descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: b
 def _bodies(
     uuids: Int64, parents: Int64, names: TextColumn, ranks: Int64, notes: Sequence[TextColumn], which: Bools
 ) -> bytes:
-    """As descriptor(), of many tracks with a description in parts, of those in a mask."""
+    """Same as descriptor(), for many tracks with a description in parts, for those in a mask."""
 
     def always(data: bytes) -> TextColumn:
         return constant(data, len(uuids))

@@ -1,4 +1,4 @@
-"""What to mark in kernels without annotations: operations by kind, source lines by range.
+"""Code to mark in kernels without annotations: operations by kind, source lines by range.
 
 kscope.profile(auto="wait,wgmma,loops", mark="load=attn.py:41-47", kernel="attn_*")
 """
@@ -48,7 +48,7 @@ class Lines:
 
     Attributes:
         name: the region's name.
-        file: the end of the source's path in whole parts: attn.py, or models/attn.py, or all of it.
+        file: the end of the source's path in whole parts: attn.py, models/attn.py, or all of it.
         first, last: the first and the last line.
         origin: "lines" if mark= named the lines, "auto" if auto= found them.
     """
@@ -75,12 +75,12 @@ class Lines:
         return found
 
     def in_file(self, path: str) -> bool:
-        """Whether a source's path ends in this file, part by part."""
+        """True if a source's path ends in this file, part by part."""
         mine = [part for part in PurePath(self.file).parts if part != "."]
         return bool(mine) and list(PurePath(path).parts[-len(mine) :]) == mine
 
     def covers(self, path: str, line: int) -> bool:
-        """Whether the range contains a line of a source."""
+        """True if the range contains a line of a source."""
         return self.first <= line <= self.last and self.in_file(path)
 
     @property
@@ -94,7 +94,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Selection:
-    """What to mark in kernels without annotations; nothing by default. All empty selections are equal.
+    """Code to mark in kernels without annotations; nothing by default. All empty selections are equal.
 
     Attributes:
         kinds: keys of KINDS.
@@ -112,7 +112,7 @@ class Selection:
         mark: str | Sequence[str] | Mapping[str, str] | None = None,
         kernels: tuple[str, ...] = (),
     ) -> Selection | None:
-        """From what a user passed; None if auto and mark were not given. Raises UsageError."""
+        """Parse a user's arguments; None if auto and mark were not given. Raises UsageError."""
         if auto is None and mark is None:
             return None
         kinds, lines = _kinds(auto), _lines(mark)
@@ -166,7 +166,7 @@ def unmatched_in_kernel(
     """A problem for listed kinds that marked nothing in a kernel where others did. auto=True lists none.
 
     Args:
-        selection: what was selected.
+        selection: the selection.
         kernel: the kernel's name.
         names: its regions that a kind selected.
         known: its other problems, which may name a region that was marked and lost.
@@ -186,7 +186,7 @@ def unmatched(selection: Selection, modules: Iterable[ModuleMeta]) -> tuple[Prob
     """Problems of a selection that marked nothing.
 
     Args:
-        selection: what was selected.
+        selection: the selection.
         modules: the modules that ran.
 
     Returns:

@@ -109,7 +109,7 @@ def listing() -> Generator[list[KernelSites]]:
 
 
 def is_listing() -> bool:
-    """Whether listing() is active."""
+    """True if listing() is active."""
     return bool(_lists)
 
 

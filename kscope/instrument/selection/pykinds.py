@@ -1,7 +1,6 @@
-"""Puts statements of a Python kernel into a `with`, by kind: loops, barriers, waits, loads and stores.
-
-A statement is of a kind if its text matches the language's pattern for that kind; it loads or stores if it reads or
-writes an element of a parameter.
+"""Puts statements of a Python kernel into a `with`, by kind: loops, barriers, waits, loads and stores. A statement is
+of a kind if its text matches the language's pattern for that kind; it loads or stores if it reads or writes an element
+of a parameter.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Kinds:
     """Marks one function.
 
     Attributes:
-        selection: what to mark.
+        selection: the selection.
         file: the source's name in regions.
         words: patterns of the kinds.
         item: returns the expression that a `with` enters.

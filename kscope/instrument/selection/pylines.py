@@ -84,7 +84,7 @@ def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:
 
 
 def _within(statement: ast.stmt, lines: Lines) -> tuple[Block, int, int] | None:
-    """As _block(), for a range inside this one statement."""
+    """Same as _block(), for a range inside this one statement."""
     parts = list(blocks(statement))
     header = min((_first(part[0]) for part in parts), default=_last(statement) + 1)
     if lines.first < header and lines.last >= _first(statement):
@@ -106,7 +106,7 @@ def blocks(statement: ast.stmt) -> Iterator[Block]:
 
 
 def _whole(statement: ast.stmt, lines: Lines) -> bool:
-    """Whether a statement is inside the range, or contains no statements that could be inside it alone."""
+    """True if a statement is inside the range, or contains no statements that could be inside it alone."""
     return not any(blocks(statement)) or (lines.first <= _first(statement) and _last(statement) <= lines.last)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a job's clocks: what ranks compared at both ends of their sessions (clock.json beside each rank's
+"""Reads a job's clock data: comparisons by ranks at both ends of their sessions (clock.json beside each rank's
 capture), and offsets of the hosts' clocks that PTP or NTP measured (offsets.json in the job's folder).
 """
 
@@ -75,14 +75,14 @@ def compared(capture: Path) -> Compared:
 
 
 def offsets(capture: Path, host: str) -> Int64:
-    """How far a host's clock was ahead of the clock that all hosts of a job follow; no rows if that was not measured.
+    """Lead of a host's clock over the clock that all hosts of a job follow; no rows if it was not measured.
 
     Args:
         capture: of a rank; the file is in its folder or in the one above.
         host: name of the rank's host.
 
     Returns:
-        (n, 3) int64: UNIX ns of the host's clock, by how many ns it was ahead, and the most by which that is wrong.
+        (n, 3) int64: UNIX ns of the host's clock, its lead in ns, and the largest error of that.
 
     Raises:
         FormatError: the file is damaged.

@@ -30,7 +30,7 @@ class Placed:
 
     Attributes:
         time: (m,) int64 ns.
-        half: (m,) the most by which they are wrong because of the clocks, ns; infinite if nothing compares the two.
+        half: (m,) their largest error because of the clocks, ns; infinite if nothing compares the two.
     """
 
     time: Int64
@@ -95,7 +95,7 @@ def align(gpus: Sequence[RankGpu], launches: Sequence[Int64]) -> list[RankClock]
 
 
 def _thirds(gpus: Sequence[RankGpu]) -> list[dict[str, Clock]]:
-    """Of each GPU the clocks that it was compared with, each by a name, with the GPU's own as the reference."""
+    """For each GPU the clocks with which it was compared, each by a name, with the GPU's own as the reference."""
     found = []
     leaders = {peer.gpu: gpu for gpu in gpus if _compared(gpu) for peer in gpu.compared.peers}
     for gpu in gpus:
@@ -117,7 +117,7 @@ def _thirds(gpus: Sequence[RankGpu]) -> list[dict[str, Clock]]:
 
 
 def _compared(gpu: RankGpu) -> bool:
-    """Whether this is the GPU that its rank compared."""
+    """True if this is the GPU that its rank compared."""
     return gpu.compared.gpu == gpu.uuid != ""
 
 
@@ -144,12 +144,12 @@ def _through(host: Clock, readings: Int64, error: Int64 | int = 0) -> Clock:
     Args:
         host: the host's clock with the GPU's own as the reference.
         readings: (n, 3) of the host's clock, of the other one, and of the host's again, ns.
-        error: the most by which those of the other one are wrong.
+        error: largest error of the other one's readings.
     """
     before, there, after = readings.T
 
     def mine(time: Int64) -> tuple[Int64, Int64]:
-        """The GPU's times of its host's, and the most by which they are wrong."""
+        """The GPU's times at its host's, and their largest error."""
         guess = time - host.at(time - host.at(time).middle).middle
         found = host.at(guess)
         return time - found.middle, np.ceil(found.half).astype(np.int64) + 1

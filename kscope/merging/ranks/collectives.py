@@ -1,4 +1,4 @@
-"""Which launches of a job's ranks are collectives."""
+"""Finds the launches of a job's ranks that are collectives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLLECTIVES = (
 
 
 def collective(globs: Sequence[str] = ()) -> Callable[[str], bool]:
-    """Whether a kernel's name is that of a collective."""
+    """A function that returns True for the name of a collective kernel."""
     patterns = tuple(globs) or COLLECTIVES
     return lambda name: any(fnmatchcase(name.lower() if not globs else name, pattern) for pattern in patterns)
 
@@ -55,7 +55,7 @@ def common(gpus: Sequence[RankGpu], names: Callable[[str], bool]) -> list[Int64]
 
 def aligned(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> list[RankClock]:
     """The clock of every GPU against the first one's; collectives and errors as in common(). Without any collective, by
-    what else compares them.
+    other comparisons.
 
     Args:
         gpus: at least one.

@@ -1,7 +1,5 @@
-"""The records of a job as Parquet in hive partitions, folder/rank=0007/NAME.parquet, on the first rank's clock.
-
-DuckDB, Ray, Spark and Dask read the folder as one table with a column `rank`. Each rank of `kscope run --ranks` writes
-its own; write_dataset() writes all, with one rank in memory at a time.
+"""Writes the records of a job as Parquet in hive partitions, folder/rank=0007/NAME.parquet, on the first rank's clock.
+DuckDB, Ray, Spark and Dask read the folder as one table with a column `rank`.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ SUFFIX = ".parquet"
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """What was written.
+    """A written dataset.
 
     Attributes:
-        records: how many.
+        records: their number.
         gpus: the GPUs.
-        bounds: the most by which the clock of each is wrong against the first one's, ns.
+        bounds: largest error of each GPU's clock against the first one's, ns.
     """
 
     records: int
@@ -55,7 +53,7 @@ class Part:
         trace: on its own clock.
         clocks: of its GPUs against the first rank's.
         begin: the first rank's time of its first warp, ns; None without records.
-        bound: the most by which its times are wrong because of the clocks, ns.
+        bound: largest error of its times because of the clocks, ns.
     """
 
     trace: Trace
@@ -72,7 +70,7 @@ def part(capture: CaptureData, trace: Trace, file: Path, others: Sequence[Path])
     """A rank's records, ready to be written.
 
     Args:
-        capture, trace, file: what it recorded, and where that is saved.
+        capture, trace, file: its recording, and its path.
         others: captures of the first rank, and of those that compared GPUs' timers with this rank's or the first one's.
 
     Raises:
@@ -95,17 +93,18 @@ def write_dataset(
     files: Sequence[Path], folder: Path, ranks: Sequence[int] | None = None, launch: int | None = None,
     globs: Sequence[str] = (),
 ) -> Dataset:  # fmt: skip
-    """Write the captures of a job as a dataset.
+    """Write the captures of a job as a dataset, with one rank in memory at a time.
 
     Args:
         files: a capture per rank.
-        folder: the dataset's; it is made if it is missing.
+        folder: the dataset's; created if it is missing.
         ranks: only these; the first of them is the reference.
         launch: only this launch of each, by its place in the order of begin, from 0.
-        globs: names of collective kernels; without, those of COLLECTIVES.
+        globs: names of collective kernels; by default those of COLLECTIVES.
 
     Raises:
-        UsageError: the folder has a dataset already, a rank is missing, or the ranks recorded different collectives.
+        UsageError: the folder has a dataset already, a rank is missing, or the ranks recorded different
+            collectives.
         MissingError: pyarrow is not installed.
         FormatError: a file is not a capture.
         OSError: a file cannot be read or written.

@@ -1,6 +1,5 @@
-"""The GPUs of a job's ranks: when launches began and ended on each, and what their warps did, as a few arrays.
-
-Captures themselves are not kept, so that thousands fit in memory.
+"""The GPUs of a job's ranks as a few arrays: begin and end of launches on each, and the work of their warps. Captures
+themselves are not kept, so that thousands fit in memory.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ from .clock_files import Compared, compared, offsets
 
 SUFFIX = ".kscope"
 _FEW = 16
-"""Captures that one process reads about as fast as several."""
+"""Number of captures that one process reads about as fast as several."""
 
 
 @dataclass(frozen=True, eq=False)
 class RankGpu:
-    """What one GPU of a rank recorded. Times are int64 ns of its %globaltimer, shifted by a constant.
+    """The recording of one GPU of a rank. Times are int64 ns of its %globaltimer, shifted by a constant.
 
     Attributes:
-        rank, device, host, file: where it was recorded.
+        rank, device, host, file: of the recording.
         kernels: names.
         kernel: (l,) index into `kernels` of each launch, in order of begin.
         first, last: (l,) begin of the first warp and end of the last one.
-        error: (l,) the most that these two are wrong, ns.
+        error: (l,) largest error of these two, ns.
         syncs: (s, 3) readings of the host's clock, of this one, and of the host's again.
         regions: names.
-        launch, region, own: (c,) of each launch and region the longest time that a warp spent in it, without those
-            inside of it; own in float64 ns.
+        launch, region, own: (c,) for each launch and region the longest time that a warp spent in it, without
+            nested ones; own in float64 ns.
         uuid: the GPU's; empty if unknown.
-        shift: what was added to its %globaltimer.
-        compared: what the rank compared, of a job that began with kscope run --ranks.
-        offsets: (o, 3) how far the host's clock was ahead of the one that all hosts follow, see offsets().
+        shift: offset added to its %globaltimer.
+        compared: comparisons by the rank, in a job that began with kscope run --ranks.
+        offsets: (o, 3) lead of the host's clock over the one that all hosts follow, see offsets().
     """
 
     rank: int
@@ -122,7 +121,7 @@ def read_all(files: Sequence[Path]) -> list[RankGpu]:
 
 
 def check_ranks(ranks: Sequence[int] | None, found: Sequence[RankGpu], captures: int) -> None:
-    """Check that all ranks that were named are there. Raises UsageError."""
+    """Check that all named ranks are present. Raises UsageError."""
     missing = sorted(set(ranks or ()) - {gpu.rank for gpu in found})
     if missing or not found:
         raise UsageError(f"--ranks: no capture of rank {number_ranges(missing)} among {captures:,} captures")

@@ -1,7 +1,5 @@
-"""Distributions of durations in a few kB per rank: a DDSketch for each kernel, region and role.
-
-Quantiles are within 1 % of the value. Sketches of ranks add up exactly, so that jobs of thousands of GPUs need neither
-their captures in one place nor in memory. The sketches are those of the package `ddsketch`.
+"""Distributions of durations in a few kB per rank: a DDSketch (package `ddsketch`) for each kernel, region and role.
+Quantiles are within 1 % of the value, and sketches of ranks add up exactly.
 """
 
 from __future__ import annotations
@@ -52,12 +50,12 @@ class Spread:
 
     Attributes:
         kernel, region, role: whose durations.
-        ranks: how many have it.
+        ranks: number of ranks that have it.
         count: durations.
         p50_ns, p90_ns, p99_ns: of all ranks together, within 1 %.
         slowest: the rank with the largest median.
         slowest_ns: its median.
-        times: that, over the median rank's median.
+        times: that, divided by the median rank's median.
     """
 
     kernel: str

@@ -1,4 +1,4 @@
-"""Which rank came last to a collective, what made it late, and who is late on the whole."""
+"""Which rank came last to a collective, what made it late, and which ranks are late overall."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _Z = 1.96
 
 @dataclass(frozen=True)
 class Cause:
-    """What took a rank longer than the median rank since the collective before.
+    """Excess time of a rank over the median rank since the previous collective.
 
     Attributes:
         kernel, region: the kernel and its region; both are BETWEEN for time in no recorded launch.
-        more_ns: by how much.
+        more_ns: the excess.
     """
 
     kernel: str
@@ -39,12 +39,12 @@ class Arrival:
 
     Attributes:
         kernel: its name.
-        ordinal: which of this kernel's launches, from 0.
+        ordinal: index of the launch among this kernel's.
         skew_ns: from the first arrival to the last.
-        bound_ns: the most by which the skew is wrong.
-        last: the rank that came last.
-        sure: no other rank can have come later, given the bound.
-        cause: what made it late; None for the first collective, before which nothing is comparable.
+        bound_ns: largest error of the skew.
+        last: the last rank to arrive.
+        sure: no other rank can have arrived later, given the bound.
+        cause: the cause of its delay; None for the first collective, before which nothing is comparable.
         wait_ns: mean time from a rank's arrival to the last arrival.
         transfer_ns: from the last arrival to the last end.
     """
@@ -62,15 +62,15 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank, and how late it is.
+    """A rank and its delay.
 
     Attributes:
         rank, device: the GPU.
         late_ns: mean of its arrival minus the median rank's.
         low_ns, high_ns: 95 % interval of that mean, widened by the clocks' bound.
-        last: of how many launches it came last.
-        cause: what it was blamed for most often; "" for nothing.
-        bound_ns: the most by which its clock is wrong against the first rank's.
+        last: number of launches to which it came last.
+        cause: its most frequent cause; "" for none.
+        bound_ns: largest error of its clock against the first rank's.
     """
 
     rank: int
@@ -85,13 +85,13 @@ class Straggler:
 
 @dataclass(frozen=True)
 class RankReport:
-    """The answer of `kscope ranks`.
+    """The result of `kscope ranks`.
 
     Attributes:
         arrivals: the launches of collectives, in order.
         stragglers: all GPUs, the latest first.
         bound_ns: the largest bound of any GPU's clock.
-        problems: what a reader must know.
+        problems: problems for readers.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -144,7 +144,7 @@ def _placed(
 
 
 def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> list[Cause | None]:
-    """For each collective, what took its last rank longer than the median rank since the collective before."""
+    """For each collective, the excess time of its last rank over the median rank since the previous collective."""
     count = len(last)
     table: dict[tuple[str, str], Float] = {}
 
@@ -174,7 +174,7 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
 
 
 def _median(of_ranks: Float) -> Float:
-    """The median rank's, (n,) of (ranks, n); of two ranks the lower one, so that they are compared with each other."""
+    """The median rank's, (n,) of (ranks, n); for two ranks the lower one, so that they are compared with each other."""
     middle: Float = np.sort(of_ranks, axis=0)[(len(of_ranks) - 1) // 2]
     return middle
 

@@ -25,7 +25,7 @@ class Ranks:
     Attributes:
         trace: all of them; its devices are those of `gpus`.
         gpus: the GPUs.
-        bounds: the most by which the clock of each is wrong against the first one's, ns.
+        bounds: largest error of each GPU's clock against the first one's, ns.
     """
 
     trace: Trace
@@ -73,7 +73,7 @@ def merge_ranks(
 
 
 def shift_on(clock: RankClock, origin: int) -> Shift:
-    """What moves times in ns after `origin` to the first rank's clock."""
+    """The shift of times in ns after `origin` to the first rank's clock."""
 
     def move(time: Int64) -> tuple[Int64, Float]:
         placed = clock.place(time + origin)

@@ -13,13 +13,13 @@ from . import clobbers, hazards, record_words
 
 
 def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, Word]) -> None:
-    """Refuse code that nvdisasm reads as another one, or that a checker finds wrong.
+    """Refuse code that nvdisasm reads differently, or in which a checker finds an error.
 
     Args:
-        data: the cubin with what was inserted.
-        before: the function without.
+        data: the cubin after insertion.
+        before: the function before insertion.
         insertion: what was inserted.
-        holding: the replaced instructions, with what each holds.
+        holding: the replaced instructions, with the value that each holds.
 
     Raises:
         UnsupportedError: the code is wrong; the message has the address.
@@ -49,12 +49,12 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
 def other_operands(
     function: Function, new: Collection[int], reading: Mapping[int, tuple[New, int]]
 ) -> Iterator[hazards.Hazard]:
-    """Inserted instructions that read operands of one of the kernel's where these may have other values.
+    """Inserted instructions that read operands of a kernel instruction where these may have changed.
 
     Args:
-        function: the code with what was inserted.
+        function: the code after insertion.
         new: addresses of the inserted instructions.
-        reading: by the address of an inserted instruction: itself, and the address of the kernel's.
+        reading: address of an inserted instruction -> itself, and the address of the kernel's.
     """
     by_address, targets = {one.at: one for one in function.instructions}, function.targets
     for at, (one, own) in reading.items():
@@ -69,9 +69,9 @@ def other_operands(
 
 
 def _is_intended(new: New, one: Instruction) -> bool:
-    """Whether nvdisasm reads what was meant: by its proof, or by the text that it was assembled from.
+    """True if nvdisasm reads the intended instruction, by its proof or by the text from which it was assembled.
 
-    Its table of registers has none that the architecture does not have.
+    Its table must have no registers that the architecture lacks.
     """
     if new.proof is not None:
         return new.proof(one)
@@ -91,5 +91,5 @@ def _text(one: Instruction) -> tuple[object, ...]:
 
 
 def _registers(names: frozenset[str]) -> frozenset[str]:
-    """Without uniform ones: a text does not show that a descriptor has two."""
+    """The registers without uniform ones: a text does not show that a descriptor has two."""
     return frozenset(name for name in names if not name.startswith("U"))

@@ -1,6 +1,5 @@
 """Checks that inserted instructions overwrite no value of the function, and read only values that they wrote.
-
-Like hazards.py, independent of the code that placed them.
+Independent of the code that placed them.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from .record_words import implied
 _WARP_WIDE = ("UR", "UP")
 _BARRIER = re.compile(r"\bB\d+\b")
 _OF_THE_CODE = ("BRA", "P2R")
-"""Inserted instructions that may read what own ones wrote: branches under an own one's condition, kept predicates."""
+"""Inserted instructions that may read results of the function: branches under its conditions, and saved predicates."""
 _Names = frozenset[str]
 _Kept = tuple[frozenset[tuple[str, str]], _Names]
-"""Predicate -> the register that holds its value, and predicates that were overwritten since, on any path."""
+"""Predicate -> the register that holds its value; and predicates that were overwritten since, on any path."""
 
 
 def check(
@@ -30,17 +29,17 @@ def check(
     borrowed: Mapping[int, frozenset[str]] = MappingProxyType({}),
     compiled: Set[int] = frozenset(),
 ) -> tuple[Hazard, ...]:
-    """Where inserted instructions and the function's own ones take each other's registers.
+    """Find registers that inserted instructions and the function's take from each other.
 
     Args:
-        function: the code with what was inserted.
+        function: the code after insertion.
         inserted: addresses of the inserted instructions.
-        borrowed: registers of the function's own that inserted instructions, or replaced instructions, may read.
-        compiled: inserted instructions that ptxas made: what they do with a register that only some lanes wrote has no
-            effect in the others.
+        borrowed: registers of the function that inserted or replaced instructions may read.
+        compiled: inserted instructions that ptxas made. What they do with a register that only some lanes wrote has
+            no effect in the others.
 
     Returns:
-        What is wrong, by address; empty if nothing is.
+        The errors, by address; empty if there are none.
     """
     new = frozenset(inserted) | borrowed.keys()
     by_address = {one.at: one for one in function.instructions}
@@ -76,13 +75,13 @@ def check(
             if name[0] == "R" and int(name[1:]) >= limit:
                 found.add(Hazard(one.at, one.at, f"{name} does not exist: USETMAXREG leaves {limit} registers"))
     found |= lost
-    # before, all are without a value
+    # before, none has a value
     found |= {one for one in _foreign_reads(function, flow, new, borrowed, compiled) if one.at in begun}
     return tuple(sorted(found, key=lambda one: (one.at, one.what)))
 
 
 def _flow(function: Function) -> dict[int, tuple[int, ...]]:
-    """What may run next, for every instruction that can be reached."""
+    """The possible next addresses, for every instruction that can be reached."""
     by_address = {one.at: one for one in function.instructions}
     flow = {at: tuple(to for to in successors(one) if to in by_address) for at, one in by_address.items()}
     return {at: flow[at] for at in reached([0], flow.__getitem__)}
@@ -91,7 +90,7 @@ def _flow(function: Function) -> dict[int, tuple[int, ...]]:
 def _live(
     function: Function, flow: Mapping[int, tuple[int, ...]], new: Set[int], borrowed: Mapping[int, _Names]
 ) -> dict[int, _Names]:
-    """Registers that the function's own instructions still need, before each instruction."""
+    """Registers that the function's instructions still need, before each instruction."""
     by_address = {one.at: one for one in function.instructions}
     live = dict.fromkeys(flow, frozenset[str]())
     changed = True
@@ -117,7 +116,7 @@ def _held(
     begun: Set[int],
 ) -> tuple[dict[int, _Names], set[Hazard]]:
     """The predicates that may be overwritten before each instruction, because a register holds their values; and
-    own instructions that are reached before such a value is back.
+    instructions of the function that run before such a value is restored.
     """
     by_address = {one.at: one for one in function.instructions}
 
@@ -146,19 +145,19 @@ def _held(
 
 
 def _kept(one: Instruction) -> Iterator[tuple[str, str]]:
-    """The predicate that an instruction alone puts into a register, and the register."""
+    """A predicate that an instruction saves in a register, and the register."""
     kept = [name for name in one.reads if name[0] == "P"]
     if one.code == "P2R" and not one.conditional and one.operands[1:3] == ("PR", "RZ") and len(kept) == 1:
         yield kept[0], one.operands[0]
 
 
 def _brings_back(one: Instruction, name: str, register: str) -> bool:
-    """Whether an instruction gives a predicate the value that a register holds of it."""
+    """True if an instruction restores a predicate from the register with its value."""
     return one.code == "ISETP.NE.U32.AND" and not one.conditional and one.operands == (name, "PT", register, "RZ", "PT")
 
 
 def _begun(flow: Mapping[int, tuple[int, ...]], new: Set[int]) -> frozenset[int]:
-    """Addresses that run when one of the function's own instructions has run."""
+    """Addresses that run after one of the function's instructions."""
     return frozenset(reached((to for at in flow if at not in new for to in flow[at]), flow.__getitem__))
 
 
@@ -169,7 +168,7 @@ def _foreign_reads(
     borrowed: Mapping[int, _Names],
     compiled: Set[int],
 ) -> Iterator[Hazard]:
-    """Inserted instructions that read what an own instruction wrote, or what nothing wrote."""
+    """Inserted instructions that read a result of the function, or a register that nothing wrote."""
     by_address = {one.at: one for one in function.instructions}
     states = _written(flow, by_address, new)
     for at in flow:
@@ -182,16 +181,16 @@ def _foreign_reads(
 
 _ANY = "?"
 _Written = dict[str, frozenset[str] | None]
-"""Registers that an inserted instruction wrote, and no own one after it: on every path (""), and on every one on which
-a guard may hold ("@P6", "@!P0"); None for all registers, where it never does; and on every path in some lanes ("?").
-"@P6" among the registers: there, P6 is true.
+"""Registers last written by an inserted instruction: on every path (""), and on every one on which a guard may hold
+("@P6", "@!P0"); None for all registers, where it never does; and on every path in some lanes ("?"). "@P6" among the
+registers: there, P6 is true.
 """
 
 
 def _written(
     flow: Mapping[int, tuple[int, ...]], by_address: Mapping[int, Instruction], new: Set[int]
 ) -> dict[int, dict[str, _Names]]:
-    """What inserted instructions may read before each instruction that can be reached, by their guard."""
+    """Registers that inserted instructions may read before each instruction that can be reached, by their guard."""
     guards = {one.guard for at, one in by_address.items() if at in new and re.fullmatch(r"@!?P\d", one.guard)}
 
     def onward(at: int, before: _Written) -> Iterator[tuple[int, _Written]]:
@@ -215,12 +214,12 @@ def _both(one: _Names | None, other: _Names | None) -> _Names | None:
 
 
 def _after(one: Instruction, before: _Written, new: bool) -> _Written:
-    """What is written after an instruction."""
+    """The registers that are written after an instruction."""
     always = before[""]
     assert always is not None
     lost = frozenset(f"{at}{name}" for name in one.writes for at in ("@", "@!"))
     gone = lost if new else lost | one.writes | register_limits.lost(one)
-    # a predicate that is written may be true wherever all is that it implies; others are what they were
+    # a new predicate may be true only where all conditions that it implies are; others are unchanged
     names = frozenset(f"@{name}" for name in implied(one))
     known = [always, names, *(before.get(name, frozenset[str]()) for name in names)]
     narrowed = known if new and not one.conditional else [always]
@@ -237,7 +236,9 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
 
 
 def _taken(branch: Instruction, written: _Written, to: int) -> _Written:
-    """What is written on one path after a branch of an inserted instruction, where its guard is known."""
+    """The registers that are written on one path after a branch of an inserted instruction, where its guard is
+    known.
+    """
     if not branch.conditional or branch.target == branch.at + BYTES:
         return written
     contrary = f"@{branch.guard[2:]}" if branch.guard[1] == "!" else f"@!{branch.guard[1:]}"
@@ -247,7 +248,7 @@ def _taken(branch: Instruction, written: _Written, to: int) -> _Written:
 
 
 def _most(*known: _Names | None) -> _Names | None:
-    """All that is written where all of these hold."""
+    """All registers that are written where all of these hold."""
     found = frozenset[str]()
     for some in known:
         if some is None:
@@ -262,7 +263,7 @@ def _barriers(one: Instruction) -> _Names:
 
 
 def _counting(one: Instruction) -> int | None:
-    """The scoreboard that an instruction waits for until some are left in flight; None for others."""
+    """The scoreboard that an instruction waits for until some operations are left in flight; None for others."""
     if one.name == "DEPBAR" and one.operands[0].startswith("SB") and one.operands[-1] != "0x0":
         return int(one.operands[0].removeprefix("SB"))
     return None

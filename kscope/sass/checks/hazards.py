@@ -1,9 +1,4 @@
-"""Checks that inserted instructions race with no other instruction; independent of the code that placed them.
-
-It walks every path of a function and keeps, for each register, which results are not there yet, which operands may not
-have been read yet, and how many cycles have passed at least. Latencies are those of latencies.py; an instruction of
-variable latency is finished when its scoreboard was waited for.
-"""
+"""Checks that inserted instructions race with no other instruction. Independent of the code that placed them."""
 
 from __future__ import annotations
 
@@ -50,21 +45,21 @@ _PIPES = _APART | {
     **dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAPF", "UTMAREDG", "UBLKCP"), "bulk copies"),
     "LDGDEPBAR": "groups of copies",
 }
-"""Instructions of one pipe finish in order; all that are not here share the pipe of memory."""
+"""Instructions of one pipe finish in order; instructions that are not listed share the memory pipe."""
 _TENSOR, _TENSOR_CORES = "tensor cores", frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
 """Asynchronous: until WARPGROUP.DEPBAR waits for all of them, their registers are in use."""
 _SOON = frozenset({"SYNCS"})
-"""Of variable latency, but it reads its operands as late as one that computes."""
+"""Have variable latency, but read their operands as late as instructions that compute."""
 _ASKS = frozenset({"VOTE", "VOTEU"})
-"""Read predicates as late as guards are."""
+"""Read predicates as late as guards are read."""
 CONTROL_FLOW = frozenset({"BRA", "BRX", "BSSY", "BSYNC", "BREAK", "CALL", "EXIT", "JMP", "RET", "WARPSYNC"})
-"""Instructions at which code may come from, or go, elsewhere."""
+"""Instructions after which, or at which, control flow may jump."""
 _LEAVES = frozenset({"BRA", "EXIT", "RET", "KILL", "BPT", "BRX", "JMP"})
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """A race: the instruction at `at`, the earlier one that it races with, and what is wrong."""
+    """A race: the instruction at `at`, the earlier one with which it races, and an explanation."""
 
     at: int
     earlier: int
@@ -76,7 +71,7 @@ class Hazard:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A result or operand of the instruction at `at`. scoreboards: it is finished when one of them was waited for."""
+    """A result or operand of the instruction at `at`. scoreboards: waiting for one of them finishes it."""
 
     at: int
     register: str
@@ -86,14 +81,17 @@ class _Pending:
 
 
 _State = tuple[dict[tuple[str, int], int], frozenset[_Pending]]
-"""Cycles since results of fixed latency were issued, by register and instruction; and what else is in flight."""
+"""Cycles since results of fixed latency were issued, by register and instruction; and everything else in flight."""
 
 
 def check(function: Function, inserted: Collection[int] | None = None) -> tuple[Hazard, ...]:
     """The races of a function in which an inserted instruction takes part.
 
+    Walks every path, and keeps for each register which results are not ready, which operands may not have been read,
+    and the least cycles since then. An instruction of variable latency is finished when its scoreboard was waited for.
+
     Args:
-        function: the code with what was inserted.
+        function: the code after insertion.
         inserted: addresses of the inserted instructions; None to judge all code alike.
 
     Returns:
@@ -131,7 +129,7 @@ def in_flight(function: Function) -> dict[int, frozenset[str]]:
 
 
 def _states(by_address: Mapping[int, Instruction], known: Latencies) -> dict[int, _State]:
-    """What is not finished before each instruction that can be reached, on any path."""
+    """The unfinished operations before each instruction that can be reached, on any path."""
 
     def onward(at: int, state: _State) -> Iterator[tuple[int, _State]]:
         one, (ages, flight) = by_address[at], state
@@ -142,14 +140,14 @@ def _states(by_address: Mapping[int, Instruction], known: Latencies) -> dict[int
 
 
 def successors(one: Instruction) -> tuple[int, ...]:
-    """Addresses of what may run next."""
+    """Addresses of the instructions that may run next."""
     follows = () if one.name in _LEAVES and not one.conditional else (one.at + BYTES,)
     jumps = one.name in ("BRA", "WARPSYNC") and one.target is not None
     return (*follows, one.target) if jumps and one.target is not None else follows
 
 
 def _waited(one: Instruction, flight: frozenset[_Pending]) -> frozenset[_Pending]:
-    """What is still in flight when the instruction is issued."""
+    """The operations that are still in flight when the instruction is issued."""
     done = set(one.control.waits)
     if one.code.startswith("WARPGROUP.DEPBAR") and one.operands[-1] == "0x0":
         flight = frozenset(pending for pending in flight if pending.pipe != _TENSOR)
@@ -179,7 +177,7 @@ def _read_late(one: Instruction, ages: Mapping[tuple[str, int], int], known: Lat
 
 
 def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Iterator[Hazard]:
-    """Scoreboards that the instruction waits for before they count what was just issued."""
+    """Scoreboards that the instruction waits for before they count the previous instruction."""
     for (name, earlier), age in ages.items():
         number = name.removeprefix(_BOARD)
         if number != name and int(number) in one.control.waits and age < COUNTED:
@@ -189,7 +187,7 @@ def _not_counted(one: Instruction, ages: Mapping[tuple[str, int], int]) -> Itera
 
 
 def _needed(producer: Instruction, consumer: Instruction, register: str, known: Latencies) -> int:
-    """Cycles that must pass between the two."""
+    """Least cycles between the two."""
     memory = consumer.name in _VARIABLE - _SOON - _APART.keys()
     guards = consumer.guard.lstrip("@!") == register
     if register.startswith("UP") and guards:
@@ -213,13 +211,13 @@ def _needed(producer: Instruction, consumer: Instruction, register: str, known: 
 
 
 def _elsewhere(producer: Instruction, consumer: Instruction) -> bool:
-    """Whether a result is computed in one pipe and read in the other."""
+    """True if a result is computed in one pipe and read in the other."""
     pipes = latencies.MULTIPLIERS, latencies.ALU
     return any(producer.name in one and consumer.name in other for one, other in (pipes, pipes[::-1]))
 
 
 def _only_high_half(wide: Instruction, register: str) -> bool:
-    """Whether a wide multiplication reads a register as the second one of its addend, and as nothing else."""
+    """True if a wide multiplication reads a register only as the second one of its addend."""
     named = [one.removesuffix(".reuse") for one in wide.operands if not one.lstrip("!").startswith("P")]
     return len(named) == 4 and register not in named[1:] and named[3] == f"R{int(register[1:]) - 1}"
 
@@ -251,7 +249,7 @@ def _issued(
         if code.writes is not None or code.reads is not None:
             flight = frozenset(_counted(pending, pipe, code.writes, code.reads) for pending in flight)
         result = frozenset(() if code.writes is None else (code.writes,))
-        operand = result if code.reads is None else result | {code.reads}  # what is finished has read its operands
+        operand = result if code.reads is None else result | {code.reads}  # a finished one has read its operands
         flight |= {_Pending(one.at, register, True, pipe, result) for register in one.writes}
         # predicates and uniform registers are read at once
         flight |= {_Pending(one.at, register, False, pipe, operand) for register in one.reads if register[0] == "R"}
@@ -261,7 +259,7 @@ def _issued(
     if one.name in _TENSOR_CORES:
         used = [(register, register in one.writes) for register in one.reads | one.writes if register[0] == "R"]
         flight |= {_Pending(one.at, register, result, _TENSOR, frozenset()) for register, result in used}
-    if one.name != "USETMAXREG":  # which stops the warp
+    if one.name != "USETMAXREG":  # these stop the warp
         kept |= {(f"{_BOARD}{board}", one.at): 0 for board in (code.writes, code.reads) if board is not None}
     passed = max(1, code.stall)
     return {key: age + passed for key, age in kept.items() if age + passed < _LONGEST}, flight
@@ -272,9 +270,10 @@ def _variable(one: Instruction) -> bool:
 
 
 def _counted(pending: _Pending, pipe: str, writes: int | None, reads: int | None) -> _Pending:
-    """When this instruction has read its operands, or is finished, all earlier ones of its pipe have read theirs.
+    """Operations for which all earlier ones of the pipe are finished when this instruction has read its operands, or is
+    finished.
 
-    A result that no scoreboard counts is there with the next one that is counted.
+    A result that no scoreboard counts is ready with the next one that is counted.
     """
     if pending.pipe != pipe:
         return pending
@@ -290,6 +289,6 @@ def _pipe(one: Instruction) -> str:
 
 
 def _join(one: _State, other: _State) -> _State:
-    """What may not be finished where two ways meet."""
+    """The operations that may be unfinished where two paths meet."""
     ages, more = one[0], other[0]
     return ages | {key: min(age, ages.get(key, age)) for key, age in more.items()}, one[1] | other[1]

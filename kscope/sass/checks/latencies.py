@@ -1,7 +1,5 @@
-"""How many cycles a result takes, by architecture: for the checkers, independent of the placing code.
-
-Distances are the shortest that ptxas keeps between an instruction and the first use of its result; docs/design/sass.md
-lists the code. Instructions that were seen only a few times have the longest distance that was seen for them anywhere.
+"""Cycles of results, by architecture, for the checkers. Distances are the shortest that ptxas keeps between an
+instruction and the first use of its result (of rare instructions the longest seen); docs/design/sass.md lists the code.
 """
 
 from __future__ import annotations
@@ -14,13 +12,14 @@ ALU = frozenset(
     {"FMNMX", "FSEL", "FSETP", "IADD3", "IMNMX", "ISETP", "LEA", "LOP3", "MOV", "PLOP3", "PRMT", "SEL", "SGXT", "SHF"}
     | {"VIADDMNMX", "VIMNMX"}
 )
-"""Instructions of two pipes. A result reaches the other pipe one cycle later: on all architectures, and without
-an exception in what ptxas made."""
+"""Instructions of two pipes. On all architectures, a result reaches the other pipe one cycle later; ptxas output has no
+exception.
+"""
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Cycles of an architecture. Where an instruction of memory reads the result, it takes one more, unless noted.
+    """Cycles of an architecture. Memory instructions read results one cycle later, unless noted.
 
     Attributes:
         names: from an instruction to one that computes with its result, by name; 4 for others.
@@ -29,7 +28,7 @@ class Latencies:
         late: how much later a wide multiplication reads the second register of its addend than its other operands.
         clock, clock_32, clock_of_memory: CS2R of two registers and of one, and either for an instruction of memory.
         uniform_guard: from an instruction to one whose guard is the uniform predicate that it writes.
-        fixed: instructions without scoreboards that have these elsewhere: the cycles of their results, by code.
+        fixed: cycles of the results of instructions that have no scoreboard here but have one elsewhere, by code.
         read: cycles until these have read their operands.
     """
 
@@ -61,7 +60,7 @@ Triton and 88 written for this."""
 _SM80 = Latencies(
     _NAMES | {"LEA": 4, "UFLO": 6, "UPOPC": 5},
     wide_low=(4, 5, 5),
-    late=0,  # nothing was seen that reads it later
+    late=0,  # no later read was seen
     clock=6,
     clock_32=8,  # 5 to 8 were seen, on sm_80 and sm_86: the longest
     uniform_guard=11,
@@ -73,5 +72,5 @@ _KNOWN = {80: _SM80, 86: _SM80, 89: _SM80, 90: _SM90}
 
 
 def of(arch: int) -> Latencies:
-    """The latencies of an architecture; of one that is not known, those of sm_90, as nothing is inserted there."""
+    """The latencies of an architecture; for unknown ones those of sm_90, as nothing is inserted there."""
     return _KNOWN.get(arch, _SM90)

@@ -1,7 +1,5 @@
-"""Where inserted code may run while the lanes of a warp have parted: for the checkers, independent of what placed it.
-
-What belongs to the whole warp (uniform registers, convergence barriers) may be overwritten only where no other lane
-can run the kernel's own code meanwhile.
+"""Finds inserted code that runs while the lanes of a warp have diverged, for the checkers. Warp-wide registers (uniform
+registers, convergence barriers) may be overwritten only where no other lane can run kernel code meanwhile.
 """
 
 from __future__ import annotations
@@ -16,24 +14,26 @@ _SAME = frozenset(
     {"IADD3", "IMAD", "IMNMX", "ISETP", "LDC", "LDG", "LEA", "LOP3", "MOV", "PLOP3", "PRMT", "SEL", "SHF", "ULDC"}
     | {"UMOV", "VIADD", "VIADDMNMX", "VIMNMX", "VOTE", "VOTEU"}
 )
-"""Instructions whose results are the same in every lane if their operands are; all others, such as those that read a
-lane's number or claim memory, may differ."""
+"""Instructions whose results are equal in all lanes if their operands are; others, such as those that read a lane's
+number or claim memory, may differ.
+"""
 _MEMORY = frozenset({"LDG"})
 _VOTES = frozenset({"VOTE", "VOTEU"})
 _LOOSE = ""
-"""Lanes that parted at a branch behind which no barrier of inserted code collects them."""
+"""Lanes that diverged at a branch after which no barrier of inserted code collects them."""
 
 _Flow = Mapping[int, tuple[int, ...]]
 _State = tuple[int, tuple[str, ...], frozenset[str]]
-"""An address, the convergence barriers that inserted code has set on the way, and at which ones parted lanes meet."""
+"""An address, the convergence barriers that inserted code has set on the path, and those at which diverged lanes meet.
+"""
 
 
 def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> frozenset[int]:
-    """Addresses that run while no lane can run own code elsewhere: no own instruction has parted the warp, and lanes
-    that an inserted one parts meet before they come to own code.
+    """Addresses that run while no lane can run kernel code elsewhere: no kernel instruction has split the warp, and
+    lanes that an inserted one splits meet before kernel code.
 
     Args:
-        flow: what may run next, by address.
+        flow: the possible next addresses, by address.
         by_address: all instructions.
         new: addresses of the inserted ones.
     """
@@ -48,7 +48,7 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
         one = by_address[at]
         parted[at] |= apart
         if at not in new:
-            astray |= apart  # in own code before they meet
+            astray |= apart  # in kernel code before they meet
             if one.name in CONTROL_FLOW and not (one.code == "BRA" and _together(one, same[at])):
                 apart |= {_LOOSE}
         elif one.name == "BSSY":
@@ -63,7 +63,7 @@ def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> 
 
 
 def _together(branch: Instruction, same: frozenset[str]) -> bool:
-    """Whether all lanes take one way."""
+    """True if all lanes take one way."""
     guard = branch.guard.lstrip("@!")
     return not branch.conditional or guard in same or guard.startswith("UP")
 
@@ -73,8 +73,8 @@ def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def _same(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> dict[int, frozenset[str]]:
-    """The registers that have the same value in every lane, in front of each instruction: as far as inserted code wrote
-    them, or own code from constants and uniform registers.
+    """The registers that have the same value in every lane, before each instruction: those that inserted code wrote, or
+    kernel code from constants and uniform registers.
     """
 
     def onward(at: int, before: frozenset[str]) -> Iterator[tuple[int, frozenset[str]]]:

@@ -1,8 +1,5 @@
-"""Checks that each record is stored with the words that its own marks wrote for it.
-
-Records share registers, and a value may be in its register long before its mark. A row with three clocks is stored
-with these in their order, and its records are counted once. Like hazards.py, independent of the code that chose the
-registers and the places.
+"""Checks that each record is stored with the words that its own marks wrote for it, and that records of rows are
+counted once. Independent of the code that chose the registers and places.
 """
 
 from __future__ import annotations
@@ -19,32 +16,33 @@ from .hazards import Hazard, successors
 
 _STORE = "STG.E.128"
 _BOTH = {"0x80": "", "0x20": "!"}
-"""Tables of PLOP3 for the first operand and the second one, or its contrary, where the third is true."""
+"""Tables of PLOP3 that compute "first and second operand", or "first and not second", where the third is true."""
 
 
 _State = dict[str, "Word | frozenset[str]"]
-"""Register -> what wrote it last, if that is the same on every path, and no store has read it since. Predicate -> what
-is true wherever it is: "P6", "!P0"."""
+"""Register -> the word last written to it, if that is the same on every path, and no store has read it since. Predicate
+-> the conditions that it implies: "P6", "!P0".
+"""
 _Place = tuple[int, frozenset[str]]
-"""An address and the predicates that are false there, which no store under them has to do with."""
+"""An address and the predicates that are false there; stores under these cannot run."""
 _Ways = tuple[tuple[_State, frozenset[str]], ...]
 
 
 def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
-    """Where a record is stored with a word that is not of it, or not of this time.
+    """Find records that are stored with a word of another record, or of another time.
 
     Args:
         function: the code with what was inserted.
-        words: address of each instruction that works for a record -> what it writes.
+        words: address of each recording instruction -> the word that it writes.
 
     Returns:
-        What is wrong, by address; empty if nothing is.
+        The errors, by address; empty if there are none.
     """
     by_address = {one.at: one for one in function.instructions}
     named = {one.guard[1:] for at, one in by_address.items() if at in words and one.conditional}
     flags = {by_address[at].operands[2] for at, word in words.items() if _tests_flag(by_address[at], word)}
     guards = frozenset(named | {_contrary(one) for one in named} | flags)
-    # of each instruction that works for a record: the guards of the record's stores
+    # for each recording instruction: the guards of the record's stores
     guarding = defaultdict[tuple[str, str], set[str]](set)
     for at, word in words.items():
         guarding[word.record] |= {by_address[at].guard[1:]} if _stored(by_address[at]) else set()
@@ -73,8 +71,9 @@ def check(function: Function, words: Mapping[int, Word]) -> tuple[Hazard, ...]:
 def _read(
     by_address: Mapping[int, Instruction], guards: frozenset[str], also: Mapping[int, set[str]]
 ) -> dict[int, frozenset[str]]:
-    """Of these names, those that something reads before it is written, in front of each instruction: other ones
-    make no difference. also: names that count as read at an address.
+    """The names that are read before they are written, before each instruction: other ones make no difference.
+
+    also: names that count as read at an address.
     """
     read = dict.fromkeys(by_address, frozenset[str]())
     changed = True
@@ -93,7 +92,7 @@ def _read(
 
 
 def _ways(one: Instruction, state: _State, off: frozenset[str], words: Mapping[int, Word]) -> _Ways:
-    """What is known after an instruction, and which predicates are false; of a store, if it runs and if not."""
+    """The state after an instruction, and which predicates are false; for a store, if it runs and if not."""
     guard = one.guard[1:]
     if one.conditional and guard in off:
         return ((state, off),)
@@ -111,7 +110,7 @@ def _contrary(name: str) -> str:
 
 
 def _tests_flag(one: Instruction, word: Word) -> bool:
-    """Whether an instruction tests a flag: a register that is 0 where no record is left."""
+    """True if an instruction tests a flag: a register that is 0 where no record waits to be stored."""
     return word.kind == "flag" and one.code == "ISETP.NE.U32.AND"
 
 
@@ -130,7 +129,7 @@ def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
 
 
 def implied(one: Instruction) -> frozenset[str]:
-    """What is true wherever a predicate is that an instruction writes: operands such as "P6" and "!P0"."""
+    """Conditions implied by a predicate that this instruction writes: operands such as "P6" and "!P0"."""
     if one.code.startswith("ISETP") and ".AND" in one.code:
         return frozenset({one.operands[-2 if ".EX" in one.code else -1]})  # .EX: the low words' comparison comes last
     if one.code == "PLOP3.LUT" and one.operands[-2] in _BOTH:
@@ -152,7 +151,7 @@ def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _Stat
     for name in (*_stored(one), *(_counted(one, word) if _stored(one) else ())):
         if isinstance(stored := state.get(name), Word) and stored.kind != "always":
             del state[name]
-    if _stored(one):  # a clock that waited elsewhere is of this record, and of no later one
+    if _stored(one):  # a clock that waited elsewhere belongs to this record, and to no later one
         state = {name: some for name, some in state.items() if not _once(some, word)}
     if word.kind == "count":
         return state | {_counted(one, word)[0]: word}
@@ -160,14 +159,12 @@ def _after(one: Instruction, before: _State, words: Mapping[int, Word]) -> _Stat
 
 
 def _once(some: Word | frozenset[str], word: Word) -> bool:
-    """Whether a register has a word of a record that is there for one record only."""
+    """True if a register has a word that belongs to a single record."""
     return isinstance(some, Word) and some.record == word.record and some.kind == "once"
 
 
 def _counted(one: Instruction, word: Word) -> tuple[str, str]:
-    """The names, beside those of registers, of what is known of a row's count: under the guard of an instruction, and
-    without one.
-    """
+    """The names under which a row's count is known: under the guard of an instruction, and without one."""
     return f"records of {word.record} {one.guard}", f"records of {word.record} "
 
 
@@ -177,7 +174,7 @@ def _names(literals: Iterable[str]) -> frozenset[str]:
 
 
 def _wrong(one: Instruction, state: _State, words: Mapping[int, Word], skipped: bool) -> Iterator[Hazard]:
-    """What is wrong with an instruction. skipped: where it is a value's, the stores of its record did not run."""
+    """The errors of an instruction. skipped: where it is a value's, the stores of its record did not run."""
     if one.at not in words:
         return
     word = words[one.at]
@@ -196,7 +193,7 @@ def _wrong(one: Instruction, state: _State, words: Mapping[int, Word], skipped: 
 
 
 def _wrong_row(one: Instruction, word: Word, state: _State) -> Iterator[Hazard]:
-    """What is wrong with an instruction of a row."""
+    """The errors of an instruction of a row."""
     about, _ = word.record
     counts = [count for name in _counted(one, word) if isinstance(count := state.get(name), Word)]
     if word.kind == "count":

@@ -1,4 +1,4 @@
-"""How many registers a thread has at each instruction: USETMAXREG gives some back, or requests more."""
+"""Finds the number of registers of a thread at each instruction: USETMAXREG releases or requests some."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME, _GIVES_BACK, _REQUESTS = "USETMAXREG", "USETMAXREG.DEALLOC", "USETMAXREG.
 
 
 def limits(function: Function) -> dict[int, int]:
-    """Registers of a thread in front of each instruction that can be reached, at least."""
+    """Least registers of a thread before each instruction that can be reached."""
     if not any(one.name == _NAME for one in function.instructions):
         return dict.fromkeys((one.at for one in function.instructions), ALL)
     by_address = {one.at: one for one in function.instructions}
@@ -22,7 +22,7 @@ def limits(function: Function) -> dict[int, int]:
 
 
 def fewest(function: Function) -> dict[int, int]:
-    """The fewest registers that a thread has had up to each instruction: those above may have lost their values."""
+    """The fewest registers that a thread has had up to each instruction: higher ones may have lost their values."""
     known = limits(function)
     by_address = {one.at: one for one in function.instructions}
 
@@ -33,7 +33,7 @@ def fewest(function: Function) -> dict[int, int]:
 
 
 def lost(one: Instruction) -> frozenset[str]:
-    """The registers that an instruction gives back."""
+    """The registers that an instruction releases."""
     if not one.code.startswith(_GIVES_BACK):
         return frozenset()
     return frozenset(f"R{number}" for number in range(_number(one), ALL))
@@ -49,7 +49,7 @@ def _onward(by_address: Mapping[int, Instruction], at: int, state: int) -> Itera
 
 
 def _granted(by_address: Mapping[int, Instruction], branch: Instruction) -> int | None:
-    """How many registers a thread has behind a branch that repeats a request for them until it is granted."""
+    """Registers of a thread after a branch that repeats a request for them until it is granted."""
     if branch.name != "BRA" or branch.guard[:2] != "@!" or branch.target is None or branch.target > branch.at:
         return None
     inside = [by_address[at] for at in range(branch.target, branch.at, BYTES)]

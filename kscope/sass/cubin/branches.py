@@ -1,4 +1,4 @@
-"""Where the instructions that name code addresses keep them: relative to the next instruction."""
+"""Encodes code addresses in instructions, relative to the next instruction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .instructions import BYTES
 _SHORT = frozenset({0x945})
 """BSSY: 32 bits in one piece, in bytes."""
 _LONG = frozenset({0x947, 0x348, 0x944})
-"""BRA, WARPSYNC.COLLECTIVE, CALL.REL: in words of 4 bytes, 48 bits; from sm_90 on, 8 more below them elsewhere."""
+"""BRA, WARPSYNC.COLLECTIVE, CALL.REL: in words of 4 bytes, 48 bits; from sm_90 on, 8 more low bits in another place."""
 RELATIVE = _SHORT | _LONG
 _SHORT_AT, _SHORT_BITS = 32, 32
 _LOW_AT, _LOW_BITS, _HIGH_AT, _HIGH_BITS = 16, 8, 34, 48
@@ -28,7 +28,7 @@ def target(word: int, at: int, arch: int) -> int | None:
 
 
 def aimed(word: int, at: int, to: int, arch: int) -> int:
-    """The instruction at `at` that names the address `to`."""
+    """The instruction at `at` with the address `to`."""
     distance = to - at - BYTES
     if word & 0xFFF in _SHORT:
         return _put(word, _SHORT_AT, _SHORT_BITS, distance)

@@ -1,10 +1,4 @@
-"""The control code of an instruction: 21 bits with how long the hardware waits, and for what.
-
-The assembler, not the hardware, keeps results and uses apart. An instruction of fixed latency is followed by `stall`
-cycles at least until the next one is issued. One of variable latency (memory, special registers) names one of six
-counters, the scoreboards: `writes` counts it until its result is there, `reads` until its operands have been read.
-A later instruction waits until the scoreboards in `waits` are zero.
-"""
+"""The control code of an instruction: 21 bits for stall cycles and scoreboards."""
 
 from __future__ import annotations
 
@@ -21,12 +15,17 @@ _MASK = (1 << 21) - 1
 class Control:
     """A control code.
 
+    The assembler, not the hardware, keeps results and uses apart. An instruction of fixed latency is followed by at
+    least `stall` cycles until the next one is issued. One of variable latency (memory, special registers) names one of
+    six counters, the scoreboards: `writes` counts it until its result is ready, `reads` until its operands have been
+    read. A later instruction waits until the scoreboards in `waits` are zero.
+
     Attributes:
         stall: cycles until the next instruction of the warp may be issued, 0 to 15.
-        stay: the scheduler may go on with this warp; not set, it prefers another one. No code has it with a stall of 12
-            cycles or more, and controlled() clears it there.
-        writes: scoreboard that counts this instruction until it has written its result; None for none.
-        reads: scoreboard that counts it until it has read its operands; None for none.
+        stay: the scheduler may continue with this warp; if not set, it prefers another one. No code has it with a
+            stall of 12 cycles or more, and controlled() clears it there.
+        writes: scoreboard that counts this instruction until it has written its result, or None.
+        reads: scoreboard that counts it until it has read its operands, or None.
         waits: scoreboards that must be zero before it is issued.
         reuse: one bit for each operand whose register stays in the operand cache for the next instruction.
     """

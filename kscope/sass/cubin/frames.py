@@ -1,4 +1,4 @@
-"""`.debug_frame`: how debuggers unwind; the same for moved code."""
+"""Rewrites `.debug_frame`, the unwind tables of debuggers, for moved code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import UnsupportedError
 _LONG, _CIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _ADVANCE_4 = 0x04
 _NUMBERS = {0x00: 0, 0x05: 2, 0x07: 1, 0x08: 1, 0x09: 2, 0x0A: 0, 0x0B: 0, 0x0C: 2, 0x0D: 1, 0x0E: 1, 0x13: 1}
-"""Operations without addresses, and how many numbers of varying length follow each."""
+"""Operations without addresses, and the count of variable-length numbers after each."""
 _UNIT = 4
 """ptxas' code alignment factor: advances count words of four bytes."""
 _BYTES = 1 << 32
@@ -18,7 +18,7 @@ _BYTES = 1 << 32
 
 
 def moved(content: bytes, places: Mapping[int, Callable[[int], int]]) -> bytes:
-    """The section for code of which some was moved.
+    """Return the section for code with insertions.
 
     Args:
         content: the section.

@@ -1,7 +1,5 @@
-"""Attributes of a kernel in its `.nv.info` sections, some of which hold code addresses.
-
-An entry has a format, a number, and either a value of two bytes or a size and as many bytes. The names are those that
-nvdisasm prints (EIATTR_...).
+"""Attributes of a kernel in its `.nv.info` sections, some of which hold code addresses. An entry has a format, a
+number, and a value of two bytes or a size and that many bytes; names are nvdisasm's (EIATTR_...).
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ ADDRESSES = {
     0x47: (4, 0),  # SW_WAR_MEMBAR_SYS_INSTR_OFFSETS
     0x55: (8, 4),  # ANNOTATIONS: kind, address
 }
-"""Attributes with code addresses: bytes of an element, and at which of them the address begins."""
+"""Attributes with code addresses: bytes of an element, and the offset of the address in it."""
 ANNOTATIONS, _SPILL = 0x55, 1
-"""The kind of annotation whose element is known: an access that stores or loads a spilled register."""
+"""The kind of annotation with known elements: an access that stores or loads a spilled register."""
 PLAIN = frozenset(
     {
         0x04,  # CTAIDZ_USED
@@ -64,7 +62,7 @@ PLAIN = frozenset(
         0x50,  # SPARSE_MMA_MASK
         0x54,  # REG_RECONFIG
         0x5F,  # MERCURY_ISA_VERSION
-        0x66,  # these three are numbers: 3, 1 and 0 in every cubin that was seen
+        0x66,  # these three are numbers: 3, 1 and 0 in every known cubin
         0x6B,
         0x6D,
     }
@@ -85,7 +83,7 @@ def read(content: bytes) -> tuple[Attribute, ...]:
     """The attributes of a section, in order.
 
     Raises:
-        FormatError: it ends within one.
+        FormatError: it ends within an attribute.
     """
     return tuple(_read(content))
 
@@ -113,7 +111,7 @@ def write(attributes: Sequence[Attribute]) -> bytes:
 
 
 def with_registers(content: bytes, count: Callable[[int, int], int]) -> bytes:
-    """The section of all kernels with other numbers of registers; `count` takes a symbol's number and its registers."""
+    """The section of all kernels with new register counts; `count` takes a symbol's number and its registers."""
     made = list[Attribute]()
     for one in read(content):
         if one.number == REGISTERS:
@@ -140,7 +138,7 @@ def addresses(attribute: Attribute) -> tuple[int, ...]:
 
 
 def moved(attribute: Attribute, place: Callable[[int], int]) -> Attribute:
-    """The attribute of code that was moved. place: the new address of the instruction at an old one."""
+    """The attribute of code that was moved. place: maps the old address of an instruction to the new one."""
     if not addresses(attribute):
         return attribute
     out, (step, first) = bytearray(attribute.payload), ADDRESSES[attribute.number]
@@ -154,8 +152,8 @@ def with_listed(attributes: Sequence[Attribute], listed: Sequence[tuple[int, tup
 
     Args:
         attributes: those of the kernel.
-        listed: address of an instruction, and the numbers of the attributes that list it. An instruction in WARPS has
-            an element in MASKS, too; that of an inserted one says that the mask is a constant.
+        listed: address of an instruction, and the numbers of the attributes that list it. An instruction in WARPS
+            has an element in MASKS, too; for an inserted one it says that the mask is a constant.
     """
     made = list(attributes)
     for number in sorted({number for _, numbers in listed for number in numbers}):

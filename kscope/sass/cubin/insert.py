@@ -13,7 +13,7 @@ from .insertion import Insertion, New
 from .instructions import BYTES, Function, Instruction, encoded
 
 _PADDING = 0x000FC000000000000000000000007918
-"""A NOP as ptxas pads with."""
+"""A NOP like the padding of ptxas."""
 _NOP, _EXIT = 0x918, 0x94D
 _STEP = 128
 _COUNT_AT = 24
@@ -22,7 +22,7 @@ _COUNT_AT = 24
 
 @dataclass(frozen=True)
 class _Layout:
-    """New addresses. starts: of what a branch to an old address leads to; places: of the instruction itself."""
+    """New addresses. starts: targets of branches to old addresses; places: the instructions themselves."""
 
     starts: dict[int, int]
     places: dict[int, int]
@@ -30,7 +30,7 @@ class _Layout:
     size: int
 
     def place(self, at: int) -> int:
-        """Where the byte is now that was at an address."""
+        """The new address of a byte."""
         if at // BYTES * BYTES not in self.places:
             raise UnsupportedError(f"the cubin names {at:#x}, where the kernel has no code")
         return self.places[at // BYTES * BYTES] + at % BYTES
@@ -78,7 +78,7 @@ def added(function: Function, insertion: Insertion) -> dict[int, New]:
 
 
 def borrowed(function: Function, insertion: Insertion) -> dict[int, frozenset[str]]:
-    """What inserted instructions read of the function's own registers, by address in the new code."""
+    """Registers of the function that inserted instructions read, by address in the new code."""
     ordered = _ordered(tuple(_items(function, insertion)))
     return {n * BYTES: one.borrowed for n, one in enumerate(ordered) if isinstance(one, New) and one.borrowed}
 

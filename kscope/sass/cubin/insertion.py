@@ -1,4 +1,4 @@
-"""What is inserted into a function of a cubin: plain data."""
+"""Data about the instructions that are inserted into a function of a cubin."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from .instructions import Instruction
 
 @dataclass(frozen=True)
 class Word:
-    """Whose word an instruction writes.
+    """The record to which the word of an instruction belongs.
 
     Attributes:
         record: name and kind of the record.
         kind: "once" for one record; "held" for a value or a predicate that waits for it; "always" for all of them;
-            "count" if it counts the records of a row; "flag" if it is about the flag of a record that is left.
-        clock: which of a row's clocks it is; None for other words.
-        more: of a row, records less one, if the instruction stores or counts it.
+            "count" if it counts the records of a row; "flag" if it concerns the flag of a record that waits to be
+            stored.
+        clock: index among a row's clocks; None for other words.
+        more: for a row, records less one, if the instruction stores or counts it.
     """
 
     record: tuple[str, str]
@@ -35,14 +36,15 @@ class New:
 
     Attributes:
         word: its 128 bits.
-        to: what it names, for branches: an address in the function as it was, or a label of an inserted instruction.
+        to: target of a branch: an address in the original function, or a label of an inserted instruction.
         label: its name among the inserted instructions; empty for none.
-        listed: attributes of the kernel that list it, by number, each with the register or mask that belongs to it.
-        borrowed: registers of the function's own that it reads.
-        operands_of: the own instruction by whose address these are operands, and must be so here; None if they are not.
-        word_of: which record's word it writes, or which record it stores; None for neither.
-        proof: whether what nvdisasm reads is what was meant; None if the word was assembled from a learned form.
-        seen: what it reads and writes; None if nothing depends on it.
+        listed: attributes of the kernel that list it, by number, each with its register or mask.
+        borrowed: registers of the function that it reads.
+        operands_of: address of the function's instruction whose operands it reads, which must be unchanged here;
+            None without.
+        word_of: the record whose word it writes or that it stores; None for neither.
+        proof: checks what nvdisasm reads; None if the word was assembled from a learned form.
+        seen: the registers that it reads and writes; None if nothing depends on them.
     """
 
     word: int
@@ -58,16 +60,16 @@ class New:
 
 @dataclass(frozen=True)
 class Insertion:
-    """What is inserted into a function.
+    """Instructions to insert into a function.
 
     Attributes:
-        before: by the address of an instruction, what is inserted before it; branches to it go to these first.
-        after: by the address of an instruction, what is inserted after it; branches to the next one skip these.
+        before: instructions inserted before the one at an address; branches to it go to these first.
+        after: instructions inserted after the one at an address; branches to the next one skip these.
         tail: code after the function's.
-        registers: registers a thread that the function needs now; None for as many as before.
-        attributes: attributes without addresses that the function gets, unless it has them.
-        controls: other control codes of the function's own instructions, by address.
-        replaced: other instructions in place of the function's own, by address.
+        registers: registers a thread that the function needs now; None if unchanged.
+        attributes: attributes without addresses that the function gets if it lacks them.
+        controls: new control codes of the function's instructions, by address.
+        replaced: replacements of the function's instructions, by address.
     """
 
     before: Mapping[int, Sequence[New]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""An instruction of 16 bytes, and a function of a cubin as a sequence of them: plain data."""
+"""An instruction of 16 bytes, and a function of a cubin as a sequence of them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Instruction:
 
     @property
     def conditional(self) -> bool:
-        """Whether it runs for some threads only."""
+        """True if only some threads execute it."""
         return bool(self.guard) and self.guard not in ALWAYS
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Function:
         section: name of its section.
         instructions: all of them, with the padding at the end.
         unknown: addresses in operands that are no branch targets, in words; code with these cannot be moved.
-        arch: the compute capability that it is for, such as 90.
+        arch: compute capability, such as 90.
     """
 
     name: str

@@ -1,7 +1,5 @@
-"""Line tables (DWARF 2; DWARF 3 since ptxas 13.5): the source line of each instruction, and tables for moved code.
-
-In a table for moved code only the advances of the address differ: an additional one precedes a row if more code lies
-before it.
+"""Line tables (DWARF 2; DWARF 3 since ptxas 13.5): reads the source line of each instruction, and rewrites tables for
+moved code.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Op:
-    """An opcode: its bytes, by how much it advances the address, and whether it sets it (a sequence begins)."""
+    """An opcode: its bytes, its advance of the address, and whether it sets the address (a sequence begins)."""
 
     at: int
     code: bytes
@@ -140,12 +138,14 @@ def rows(content: bytes) -> Iterator[Row]:
 
 
 def moved(content: bytes, places: Mapping[int, Place]) -> tuple[bytes, dict[int, int]]:
-    """The tables of code of which some was moved.
+    """The tables of code with insertions.
+
+    Only the advances of the address differ: an additional one precedes a row if more code lies before it.
 
     Args:
         content: the section.
-        places: where the instruction at an old address is now, by the offset of the word that a sequence's
-            relocation fills in; sequences without one stay.
+        places: the new addresses of instructions, by the offset of the word that a sequence's relocation fills in;
+            sequences without one stay.
 
     Returns:
         The section, and the new offsets of these words.

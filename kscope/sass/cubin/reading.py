@@ -1,11 +1,5 @@
-"""Functions of a cubin from what nvdisasm prints: encodings, and the registers that each instruction reads and writes.
-
-`nvdisasm -hex -plr` prints two lines for each instruction; the second one ends in a table, one column per register:
-
-    /*0150*/  @!P1 LDC.64 R2, c[0x0][0x210] ;    /* 0x00008400ff029b82 */   // |                  |
-                                                 /* 0x001e220000000a00 */   // | 11 : : ^ ^ : : |
-
-`v` is read, `^` written, `x` both.
+"""Reads the functions of a cubin from nvdisasm's output: encodings, and the registers that each instruction reads and
+writes.
 """
 
 from __future__ import annotations
@@ -54,6 +48,12 @@ Columns = dict[int, str]
 def functions(data: bytes) -> tuple[Function, ...]:
     """Every function of a cubin.
 
+    `nvdisasm -hex -plr` prints two lines for each instruction; the second one ends in a table, one column per register,
+    where `v` is read, `^` written, `x` both:
+
+        /*0150*/  @!P1 LDC.64 R2, c[0x0][0x210] ;    /* 0x00008400ff029b82 */   // |                  |
+                                                     /* 0x001e220000000a00 */   // | 11 : : ^ ^ : : |
+
     Args:
         data: the cubin.
 
@@ -62,7 +62,7 @@ def functions(data: bytes) -> tuple[Function, ...]:
 
     Raises:
         MissingError: there is no nvdisasm.
-        FormatError: nvdisasm refused the file, or printed what kscope does not understand.
+        FormatError: nvdisasm refused the file, or printed an unknown form.
     """
     file = elf.read(data)
     data = _bounded(data, file)
@@ -88,14 +88,14 @@ def _bounded(data: bytes, file: elf.Elf) -> bytes:
 
 @cache
 def _prefers_new(tool: str) -> bool:
-    """Whether an nvdisasm is of CUDA 13 or later; a refused file costs as much time as one that is read."""
+    """True if an nvdisasm is of CUDA 13 or later; a refused file costs as much time as one that is read."""
     printed = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False, timeout=_SECONDS).stdout
     release = _RELEASE.search(printed)
     return release is None or int(release[1]) >= 13
 
 
 def disassembly(data: bytes, *flags: str) -> str | None:
-    """What nvdisasm prints of a cubin, None if it refuses it; flags: in place of those for parse()."""
+    """Run nvdisasm on a cubin; None if it refuses it. flags: instead of those for parse()."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(data)
         file.flush()
@@ -107,7 +107,7 @@ def disassembly(data: bytes, *flags: str) -> str | None:
 def _restyled(data: bytes) -> bytes:
     """The cubin with the file header of the other style: CUDA 12's or CUDA 13's.
 
-    The nvdisasm of one finds no registers in cubins of the other, and does after this change, the only difference.
+    Either nvdisasm finds no registers in cubins of the other style; this header is the only difference.
     """
     flags = int.from_bytes(data[_FLAGS], "little")
     if data[_STYLE] == _OLD_STYLE:
@@ -122,7 +122,7 @@ def _restyled(data: bytes) -> bytes:
 
 
 def _completed(function: Function, file: elf.Elf) -> Function:
-    """The function with the padding at its end, which nvdisasm leaves out of some, and compared with the file."""
+    """The function with the padding at its end, which nvdisasm leaves out of some, after a comparison with the file."""
     section = file.find(function.section)
     expected = words(section.content) if section else ()
     printed = tuple(one.word for one in function.instructions)
@@ -197,7 +197,7 @@ def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns
     if guard and guard not in ALWAYS:
         reads |= {guard.lstrip("@!")}
     parts = tuple(part.strip() for part in _COMMA.split(operands)) if operands else tuple[str, ...]()
-    if code in ("P2R", "R2P"):  # all predicates at once, by a mask: nvdisasm's table does not know
+    if code in ("P2R", "R2P"):  # all predicates at once, by a mask: missing in nvdisasm's table
         bits = int(parts[-1], 16)
         masked = frozenset(f"P{number}" for number in range(_PREDICATES) if bits >> number & 1)
         reads, writes = (reads | masked, writes) if code == "P2R" else (reads, writes | masked)
@@ -205,7 +205,7 @@ def _instruction(first: re.Match[str], second: re.Match[str], line: str, columns
 
 
 def described(code: str, operands: str, word: int, arch: int) -> str:
-    """The operands with the descriptor of global memory, as nvdisasm prints them of the same bits for sm_90."""
+    """The operands with the descriptor of global memory, as nvdisasm prints the same bits for sm_90."""
     at = _DESCRIBED.get(code.partition(".")[0]) if arch < _PRINTS_DESCRIPTORS else None
     if at is None or not word >> _HAS_DESCRIPTOR & 1 or "UR" in operands:
         return operands

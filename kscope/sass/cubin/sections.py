@@ -1,4 +1,4 @@
-"""The sections that a cubin may have if its code is to be moved: what is not known is refused."""
+"""Checks that a cubin has only known sections, so that its code can be moved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITHOUT_ADDRESSES = frozenset(
     }
 )  # fmt: skip
 _CONSTANT = {".nv.rel.action": bytes.fromhex("73000000000000000000001125000536")}
-"""Sections that have the same content in every cubin that was seen; those for sm_80 to sm_89 have it."""
+"""Sections with the same content in every known cubin; those for sm_80 to sm_89 have it."""
 _OF_FUNCTIONS = (".text.", ".nv.info.", ".nv.shared.", ".nv.constant0.", ".nv.local.")
 _SHARED = (".nv.info", ".nv.shared.reserved.0")
 _INDIRECT = frozenset({"BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET", "LEPC"})
@@ -34,8 +34,8 @@ def check(file: elf.Elf, function: Function) -> None:
     """Refuse code that cannot be moved.
 
     Raises:
-        UnsupportedError: the cubin has a section, relocation, attribute or instruction that kscope does not know, or
-            is of an architecture whose encodings were not learned.
+        UnsupportedError: the cubin has an unknown section, relocation, attribute or instruction, or its
+            architecture's encodings were not learned.
     """
     found = architecture(file)
     if found not in _ARCHITECTURES:

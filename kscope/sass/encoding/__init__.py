@@ -1,1 +1,1 @@
-"""Instructions from text, and the same instructions with other registers."""
+"""Instructions from text, and instructions with renamed registers."""

@@ -1,9 +1,6 @@
-"""Instructions from text, by forms that were learned from ptxas: what was not learned is refused.
-
-A form is an instruction's text with numbers in place of its registers and constants, the bits that all its examples
-have in common, and the bits of each number. `forms_sm90.json` has those of sm_90; `forms_sm80.json` those of sm_80,
-sm_86 and sm_89, most of which are the same. tests/unit/sass/learning.py made them from what ptxas assembles, and a test
-proves every form by random operands and nvdisasm. One form was not learned, see _RAN.
+"""Encodes instructions from text, by forms that were learned from ptxas; unknown forms are refused.
+tests/unit/sass/learning.py learned them: `forms_sm90.json` those of sm_90, `forms_sm80.json` those of sm_80, sm_86 and
+sm_89.
 """
 
 from __future__ import annotations
@@ -25,15 +22,15 @@ _NAMED = re.compile(r"`\([^)]*\)")
 _TEXT = re.compile(r"^(?:@(!?)P(\d|T)\s+)?([A-Z][\w.]*)\s*(.*)$")
 _GUARD_AT, _ALWAYS = 12, 7
 UNIFORM = ("U", "S2UR")
-"""What instructions begin with whose guard is a uniform predicate; these are used without one."""
+"""Prefix of the text of instructions whose guard is a uniform predicate; these are used without one."""
 _FILES = {80: "forms_sm80", 86: "forms_sm80", 89: "forms_sm80", 90: "forms_sm90"}
-"""Where the forms of an architecture are."""
+"""Files with the forms of an architecture."""
 _RAN = {
     "forms_sm90": {
         "STG.E.128 [R#.U32+UR#+#], R#": [["0000000008100d000000000000000986", [[24, 8], [64, 6], [40, 24], [32, 8]]]],
     }
 }
-"""Forms that no assembler of the architecture writes: that of sm_75 does, nvdisasm reads it, and it ran on an H100."""
+"""Forms that only the assembler of sm_75 writes: nvdisasm reads them, and they ran on an H100."""
 _SAME = "forms_sm90"
 """Replaces forms that are the same there."""
 _HIGHEST = {"R": 255, "UR": 63, "P": 7, "UP": 7}
@@ -42,7 +39,7 @@ _HIGHEST = {"R": 255, "UR": 63, "P": 7, "UP": 7}
 
 @dataclass(frozen=True)
 class Field:
-    """The bits of an operand's number: lowest bit, number of bits, and units in which it is counted."""
+    """The bits of an operand's number: lowest bit, number of bits, and unit."""
 
     at: int
     bits: int
@@ -67,20 +64,24 @@ class Field:
 
 @dataclass(frozen=True)
 class Form:
-    """A form: the bits without operands, and for each number a field, or the only value that it was seen with."""
+    """A form of instructions: their common bits, and for each number a field, or its only known value.
+
+    Its text is that of an instruction with placeholders for registers and constants. A test proves every form with
+    random operands and nvdisasm.
+    """
 
     base: int
     slots: tuple[Field | Value, ...]
 
     def fits(self, values: tuple[Value, ...]) -> bool:
-        """Whether the form has these numbers."""
+        """True if the form has these numbers."""
         return len(values) == len(self.slots) and all(
             isinstance(slot, Field) or slot == value for slot, value in zip(self.slots, values, strict=True)
         )
 
 
 def shape(code: str, operands: str) -> tuple[str, tuple[Value, ...]]:
-    """The text of an instruction with placeholders, and the numbers that stood there.
+    """The text of an instruction with placeholders, and the numbers that they replace.
 
     Args:
         code: opcode and modifiers.
@@ -143,12 +144,12 @@ def word(text: str, code: Control | None = None, arch: int = 90) -> int:
 
 
 def known(arch: int) -> bool:
-    """Whether the forms of an architecture were learned."""
+    """True if the forms of an architecture were learned."""
     return arch in _FILES
 
 
 def forms(arch: int) -> Mapping[str, tuple[Form, ...]]:
-    """The learned forms of an architecture, by their text; none for one that is not known."""
+    """The learned forms of an architecture, by their text; none for an unknown one."""
     return _forms(_FILES[arch]) if arch in _FILES else {}
 
 

@@ -1,9 +1,4 @@
-"""A piece of machine code with other registers.
-
-The register of an operand is in one of four fields: of the result, and of the operands a, b and c. Three bits of
-the opcode select where b and c are. Predicates have fields for two results and for three operands. What comes out is
-proved by nvdisasm, see same().
-"""
+"""Renames the registers of machine code. nvdisasm proves the result, see same()."""
 
 from __future__ import annotations
 
@@ -42,13 +37,13 @@ _WIDE = ("IMAD.WIDE", "UIMAD.WIDE")
 
 @dataclass(frozen=True)
 class Names:
-    """Other numbers for registers.
+    """New numbers for registers.
 
     Attributes:
-        registers: of R registers.
-        uniform: of UR registers.
-        predicates: of P registers.
-        warp_predicates: of UP registers.
+        registers: for R registers.
+        uniform: for UR registers.
+        predicates: for P registers.
+        warp_predicates: for UP registers.
     """
 
     registers: Mapping[int, int]
@@ -57,7 +52,7 @@ class Names:
     warp_predicates: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def of(self, register: str) -> str:
-        """The other name of a register, such as "R4" and "P0"."""
+        """The new name of a register, such as "R4" and "P0"."""
         kind, number = re.match(r"(\D+)(\d*)", register).groups()  # type: ignore[union-attr]  # every name fits
         tables = {"R": self.registers, "UR": self.uniform, "P": self.predicates, "UP": self.warp_predicates}
         table = tables.get(kind)
@@ -65,11 +60,14 @@ class Names:
 
 
 def renamed(one: Instruction, names: Names) -> int:
-    """An instruction with other registers.
+    """Rename the registers of an instruction.
+
+    The register of an operand is in one of four fields: of the result, and of the operands a, b and c. Three bits of
+    the opcode select where b and c are. Predicates have fields for two results and three operands.
 
     Args:
         one: the instruction.
-        names: their numbers.
+        names: the new numbers.
 
     Returns:
         Its 128 bits.
@@ -88,14 +86,14 @@ def renamed(one: Instruction, names: Names) -> int:
 
 
 def seen(one: Instruction, names: Names, code: str = "") -> Instruction:
-    """What an instruction with other registers reads and writes. code: another opcode."""
+    """The reads and writes of an instruction after renaming. code: another opcode."""
     reads, writes = (frozenset(map(names.of, some)) for some in (one.reads, one.writes))
     operands = tuple(_text(operand, names) for operand in one.operands)
     return Instruction(one.at, renamed(one, names), _text(one.guard, names), code or one.code, operands, reads, writes)
 
 
 def same(made: Instruction, one: Instruction, names: Names) -> bool:
-    """Whether nvdisasm reads, in what renamed() made, the instruction with other registers and nothing else."""
+    """True if nvdisasm reads the result of renamed() as the instruction with renamed registers and nothing else."""
     return (
         made.guard == _text(one.guard, names)
         and made.code == one.code
@@ -107,7 +105,7 @@ def same(made: Instruction, one: Instruction, names: Names) -> bool:
 
 
 def groups(instructions: tuple[Instruction, ...]) -> Iterator[tuple[int, int]]:
-    """Registers that must stay in a row: the first one's number and how many, of each operand with several."""
+    """Registers that must stay consecutive: the first one's number and how many, for each operand with several."""
     for one in instructions:
         for position, operand in enumerate(one.operands):
             for kind, number, width in widths(one, position, operand):
@@ -171,7 +169,7 @@ def _predicates(one: Instruction) -> Iterator[tuple[str, int, int]]:
 
 
 def _fields(one: Instruction) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The fields of an instruction in the order of its operands, each with the files that it may name."""
+    """The fields of an instruction in the order of its operands, each with the register files of its operands."""
     yield ("R", "UR"), _RESULT
     if one.name not in _WITHOUT_A:
         yield ("R", "UR"), _A
@@ -201,5 +199,5 @@ def _text(operand: str, names: Names) -> str:
 
 
 def _plain(operand: str) -> str:
-    """An operand without what depends on the place of the code."""
+    """An operand without the parts that depend on the address of the code."""
     return re.sub(r"\.reuse|`\(.*\)", "", operand)

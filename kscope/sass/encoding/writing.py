@@ -1,4 +1,4 @@
-"""Instructions to insert, from text."""
+"""Makes instructions to insert from text."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def new(
     borrowed: str = "",
     arch: int = 90,
 ) -> New:
-    """An instruction to insert.
+    """Make an instruction to insert.
 
     Args:
-        text: the instruction as it is for sm_90, see forms.word().
+        text: the instruction in the spelling of sm_90, see forms.word().
         code: its control code.
-        to: what it names, for branches, see New.
-        label: its name.
-        borrowed: a register of the function's own that it may read, if it names it.
+        to: target of a branch, see New.
+        label: its label.
+        borrowed: a register of the function that it may read.
         arch: the architecture that it is for.
     """
     text = spelled(text, arch)
@@ -47,7 +47,7 @@ def new(
 
 
 def spelled(text: str, arch: int) -> str:
-    """An instruction of sm_90 as it is spelled on another architecture; what has the same name there stays."""
+    """The spelling of an sm_90 instruction on another architecture."""
     if arch >= _NEW_NAMES:
         return text
     text = _ADD.sub(r"\1IADD3 \2, RZ", text)
@@ -55,7 +55,7 @@ def spelled(text: str, arch: int) -> str:
 
 
 def parsed(text: str) -> Instruction:
-    """What the text of an instruction reads and writes."""
+    """The reads and writes of an instruction, from its text."""
     match = _TEXT.match(text.strip())
     assert match is not None
     guard, code, rest = match[1] or "", match[2], match[3]

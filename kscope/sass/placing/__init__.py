@@ -1,1 +1,1 @@
-"""Where the marks of the PTX stand in the machine code."""
+"""Maps the marks of the PTX to places in the machine code."""

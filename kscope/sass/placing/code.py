@@ -20,7 +20,7 @@ LANDMARKS = frozenset(
 )  # fmt: skip
 """Opcodes of landmarks: ptxas keeps these where the text has them."""
 LOADS = frozenset({"LD", "LDG", "LDS", "LDSM"})
-"""Landmarks that ptxas may also leave out, if others have read the same."""
+"""Landmarks that ptxas may leave out if others have read the same."""
 MOVED = LOADS | {"ST", "STG", "STS", "STSM"}
 """Landmarks that ptxas may let pass each other, if their addresses differ."""
 FENCES = frozenset({"CCTL", "ERRBAR", "FENCE", "MEMBAR"})
@@ -34,7 +34,7 @@ _ONCE = frozenset({"FADD", "FFMA", "FMNMX", "FMUL", "SHFL"})
 
 @dataclass(frozen=True)
 class Text:
-    """The PTX of a labeled kernel. Statements are numbers, blocks too."""
+    """The PTX of a labeled kernel. Statements and blocks are identified by number."""
 
     labels: Labeled
 
@@ -66,7 +66,7 @@ class Text:
         return frozenset(one for some in self.labels.held.values() for one in some if one is not None)
 
     def fixed(self, one: Instruction, statement: int) -> bool:
-        """Whether an instruction stands where the text has it, in front of all that is behind it there."""
+        """True if an instruction keeps its place in the text, before everything that follows it there."""
         return one.name in LANDMARKS - MOVED and not self.conditional(statement)
 
     @cached_property
@@ -79,20 +79,20 @@ class Text:
         )
 
     def single(self, one: Instruction, statement: int) -> bool:
-        """Whether an instruction is the only one of a copy of its statement."""
+        """True if an instruction is the only one in one copy of its statement."""
         return one.name in _ONCE and statement in self._single
 
     def conditional(self, statement: int) -> bool:
-        """Whether a statement has a predicate."""
+        """True if a statement has a predicate."""
         return bool(self.labels.kernel.statements[statement].predicate)
 
     def spins(self, statement: int) -> bool:
-        """Whether a statement without a branch becomes a loop, which repeats it until it succeeds."""
+        """True if a statement without a branch becomes a loop that repeats it until it succeeds."""
         one = self.labels.kernel.statements[statement]
         return _SPINS.match(self.labels.kernel.text, one.start, one.end) is not None
 
     def branch(self, statement: int) -> bool:
-        """Whether a statement is a branch or an exit."""
+        """True if a statement is a branch or an exit."""
         return self.labels.kernel.statements[statement].sort in ("jump", "leave")
 
     def within(self, block: int) -> range:
@@ -100,14 +100,14 @@ class Text:
         return range(self.labels.blocks[block].first, self.labels.blocks[block].last)
 
     def before(self, one: int, other: int) -> bool:
-        """Whether a statement precedes another one within one iteration of the innermost loop around both."""
+        """True if a statement precedes another one within one iteration of the innermost loop around both."""
         first, second = self.block[one], self.block[other]
         return one < other if first == second else self.flow.before(first, second)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Machine code, and the statement of the text that each of its instructions comes from, by address."""
+    """Machine code, and by address the statement from which each instruction comes."""
 
     function: Function
     statements: Mapping[int, int]

@@ -1,11 +1,5 @@
-"""Copies: where the machine code has the blocks of the text that hold marks, once or several times.
-
-ptxas unrolls loops, peels iterations off, copies blocks, and makes predicates of branches. But it runs each
-store, barrier and asynchronous copy exactly as often as the text does, except stores that later iterations overwrite.
-So a block's marks run as often as the text says if each machine copy of its landmarks gets a copy of them. A block
-without landmarks runs as often as the others on every path through it.
-
-Loads may be left out, if others have read the same. They count only if all copies have all of them.
+"""Finds where the machine code has copies of the blocks with marks. ptxas unrolls loops, peels iterations, copies
+blocks and turns branches into predicates.
 """
 
 from __future__ import annotations
@@ -21,7 +15,7 @@ from .code import FENCES, LANDMARKS, LOADS, Machine, Text
 from .overwritten import Iterations
 
 _SPECULATED = frozenset({"LDS", "LDSM"})
-"""Loads that cannot fault, so they may be issued in front of the branch that they are behind."""
+"""Loads that cannot fault, so ptxas may issue them before the branch that guards them."""
 _ATOMICS = frozenset({"ATOM", "ATOMG", "ATOMS", "RED", "REDG"})
 Position = tuple[int, int]
 """Number of a block in its chain, and of an instruction in it."""
@@ -32,11 +26,11 @@ class Copy:
     """A copy of some blocks of the text.
 
     Attributes:
-        chain: machine blocks that run as often as it, in their order.
-        number, many: which of the copies in its chain it is, and of how many.
+        chain: machine blocks that run as often as this copy, in order.
+        number, many: index of the copy in its chain, and the number of copies there.
         first, last: its first and last landmark; None if it has none.
         guard: predicate of its instructions, if ptxas made one of a branch.
-        landmarks: where it has those by which it was found, by their statements.
+        landmarks: positions of the landmarks by which it was found, by statement.
     """
 
     chain: tuple[int, ...]
@@ -57,7 +51,12 @@ class Unit:
 
 
 def unit(block: int, text: Text, machine: Machine) -> Unit:
-    """The copies of a block of the text.
+    """Return the copies of a block of the text.
+
+    ptxas runs each store, barrier and asynchronous copy exactly as often as the text does, except stores that later
+    iterations overwrite. So a block's marks run as often as in the text if each machine copy of its landmarks gets a
+    copy of them. A block without landmarks runs as often as the others on every path through it. Loads may be left out
+    if others have read the same: they count only if all copies have all of them.
 
     Args:
         block: its number.
@@ -67,7 +66,7 @@ def unit(block: int, text: Text, machine: Machine) -> Unit:
         The copies of it, or, if it has no landmarks or not all copies have them, those of all blocks like it.
 
     Raises:
-        UnsupportedError: it is not certain which code runs as often as it does.
+        UnsupportedError: it is not certain which code runs as often as the block.
     """
     alike = text.flow.alike[text.flow.group[block]]
     refusals = list[str]()
@@ -97,7 +96,7 @@ def unit(block: int, text: Text, machine: Machine) -> Unit:
 
 
 def _branches_stay(unit: Unit, text: Text, machine: Machine) -> bool:
-    """Whether the same branches decide if a block runs and if its copies do: no branch became a predicate there, and no
+    """True if the same branches decide if a block runs and if its copies do: no branch became a predicate there, and no
     predicate became a branch.
     """
     there = {
@@ -168,7 +167,7 @@ def _check_iterations(many: int, found: Found, blocks: Collection[int], text: Te
 def _exits(block: int, text: Text, machine: Machine) -> tuple[Copy, ...]:
     """The copies of the block in which all threads leave, where ptxas leaves under a predicate or in several places.
 
-    A thread leaves once, so the block runs once in front of each exit. None if the only exit is without a predicate.
+    A thread leaves once, so the block runs once before each exit. None if the only exit is without a predicate.
     """
     leaves = [one for one in text.within(block) if text.branch(one)]
     if not block or text.flow.leaves != frozenset((block,)) or any(map(text.conditional, leaves)):

@@ -1,6 +1,5 @@
-"""Control flow of blocks, of PTX or machine code: which blocks run equally often, and which one comes before another.
-
-Sets of blocks are integers, one bit each.
+"""Control flow graphs of PTX or machine code: which blocks run equally often, and which one precedes another. Sets of
+blocks are integers, one bit per block.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Flow:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """The blocks that can be reached, each in front of its successors but for loops."""
+        """The blocks that can be reached, each before its successors, except in loops."""
         done, seen, work = list[int](), {0}, [(0, iter(self.successors[0]))]
         while work:
             block, rest = work[-1]
@@ -50,12 +49,12 @@ class Flow:
 
     @cached_property
     def dominators(self) -> list[int]:
-        """Of each block, the blocks that every way to it passes."""
+        """For each block, the blocks on every path to it."""
         return _fixed(self.order, self.predecessors, {0}, len(self.successors))
 
     @cached_property
     def followers(self) -> list[int]:
-        """Of each block, the blocks that every way from it to an end passes; itself alone if none leads to one."""
+        """For each block, the blocks on every path from it to an end; the block alone if no path leads to one."""
         ending, work = set(self.leaves), list(self.leaves)
         while work:
             before = [one for one in self.predecessors[work.pop()] if one not in ending]
@@ -90,7 +89,7 @@ class Flow:
 
     @cached_property
     def around(self) -> tuple[frozenset[int], ...]:
-        """Of each block, the first blocks of the loops around it."""
+        """For each block, the first blocks of the loops around it."""
         return tuple(
             frozenset(head for head, inside in self.loops.items() if inside >> block & 1)
             for block in range(len(self.successors))
@@ -116,7 +115,7 @@ class Flow:
         return tuple(map(tuple, groups))
 
     def _comes_again(self, block: int, without: int) -> bool:
-        """Whether a way leads from a block to itself that does not pass another one."""
+        """True if a path leads from a block back to itself without passing another one."""
         work, seen = list(self.successors[block]), {without}
         while work:
             one = work.pop()
@@ -133,7 +132,7 @@ class Flow:
         return {block: number for number, group in enumerate(self.alike) for block in group}
 
     def deciding(self, block: int) -> frozenset[int]:
-        """The blocks whose branches decide whether a block runs."""
+        """The blocks whose branches decide if a block runs."""
         return frozenset(
             one
             for one in self.order
@@ -147,7 +146,7 @@ class Flow:
         return max(shared, key=lambda head: len(self.around[head]), default=None)
 
     def before(self, one: int, other: int) -> bool:
-        """Whether a path leads from a block to another one within one iteration of the innermost loop around both."""
+        """True if a path leads from a block to another one within one iteration of the innermost loop around both."""
         return one != other and bool(self._behind(one, self.common(one, other)) >> other & 1)
 
     def _behind(self, block: int, head: int | None) -> int:
@@ -172,7 +171,7 @@ class Flow:
 def _fixed(
     order: Sequence[int], ways: Sequence[Sequence[int]], ends: set[int] | frozenset[int], many: int
 ) -> list[int]:
-    """Of each block, itself and what all its ways have in common; ends have nothing else."""
+    """For each block, itself and what all its paths have in common; ends have nothing else."""
     everything = (1 << many) - 1
     found = [1 << block if block in ends else everything for block in range(many)]
     changed = True

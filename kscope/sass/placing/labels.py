@@ -34,11 +34,12 @@ _DEBUG = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}", re.S | re.M)
 _NAME = "kscope"
 """The file that the labels' lines name."""
 _HOLD = "st.local.b32 [{}], {};"
-"""Keeps a value in a register up to its mark: of what ptxas neither leaves out nor copies, this changes the code least.
-It is replaced, and never runs."""
+"""Keeps a value in a register up to its mark: the instruction that ptxas neither removes nor copies, and that changes
+the code least. It is replaced, and never runs.
+"""
 _NUMBER = re.compile(r"-?\d+|0[xX][0-9a-fA-F]+|0[fF][0-9a-fA-F]{8}")
 _FIRST = re.compile(r"\s*(?!\.)(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,;]*)")
-"""What a statement may write: its first operand."""
+"""Statements that may write their first operand."""
 _WORD = re.compile(r"[\w$%]+")
 _MOVE = re.compile(r"\s*mov\.[bus]32\s+\S+\s*,\s*(\S+)\s*;")
 _TABLE = re.compile(r"([\w$%]+)\s*:\s*\.branchtargets\s+([^;]*);")
@@ -154,7 +155,7 @@ def _kernel(text: str, name: str) -> cfg.Function:
 
 
 def _holding(text: str) -> str:
-    """The text with a statement behind each mark for its value and its predicate, if they are in registers."""
+    """The text with a statement after each mark for its value and its predicate, if they are in registers."""
     out, at = list[str](), 0
     for function in cfg.functions(text):
         for number, one in enumerate(function.statements):
@@ -168,7 +169,9 @@ def _holding(text: str) -> str:
 
 
 def _operands(kernel: cfg.Function, mark: Mark) -> tuple[int | str | None, int | str | None]:
-    """A mark's value and predicate: numbers, registers, or none. Those of a pipeline are in its own instruction."""
+    """A mark's value and predicate: numbers, registers, or none. Those of a pipeline are in the instruction of its
+    operation.
+    """
     if mark.how == PIPELINE:
         return None, None
     return _operand(kernel, mark.operand), _operand(kernel, mark.when)
@@ -201,7 +204,7 @@ def _points(kernel: cfg.Function) -> Iterator[int]:
 
 
 def statements(file: elf.Elf, function: Function, found: Labeled) -> dict[int, int]:
-    """Which statement each instruction of a function comes from.
+    """Map each instruction of a function to its statement.
 
     Args:
         file: the cubin, assembled from found.text.

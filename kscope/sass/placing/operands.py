@@ -1,4 +1,4 @@
-"""What the machine instruction of an operation on a barrier works on: its barrier, its parity, and who executes it."""
+"""Operands of barrier instructions: barrier, parity, executing lanes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Source:
     """Where the value of a record of a pipeline comes from.
 
     Attributes:
-        at: the instruction that the operands are of.
+        at: the instruction with the operands.
         register, uniform: their sum, and `offset`, is the barrier's address; empty if there is none.
         offset: see there.
         parity: the register whose highest bit is the parity; empty if there is none.
         masked: the parity's register may have other bits, too.
-        fixed: what is added to it.
+        fixed: added to it.
         guard: the predicate of the lanes that execute the operation; empty if all of them do.
-        voted: some lane of the warp that has the predicate is enough.
+        voted: one lane of the warp with the predicate is enough.
     """
 
     at: int
@@ -50,15 +50,15 @@ class Source:
 
     @property
     def constant(self) -> bool:
-        """Whether the value is the same in every record."""
+        """True if the value is the same in every record."""
         return not self.read
 
 
 def address(one: Instruction) -> tuple[str, str, int]:
-    """The registers and the offset of the barrier that an instruction names.
+    """The registers and the offset of the barrier in an instruction.
 
     Raises:
-        UnsupportedError: it names none in a way that is known.
+        UnsupportedError: the operand has an unknown form.
     """
     if one.name == "UTMALDG":
         found = _COPIES.fullmatch(one.operands[0])
@@ -74,7 +74,7 @@ def address(one: Instruction) -> tuple[str, str, int]:
 
 
 def parity(one: Instruction, code: Machine) -> tuple[str, bool]:
-    """The register with the parity that an instruction waits for, and whether it may have other bits than the highest.
+    """The register with the parity that an instruction waits for, and True if it may have other bits than the highest.
 
     Args:
         one: the instruction.
@@ -88,14 +88,14 @@ def parity(one: Instruction, code: Machine) -> tuple[str, bool]:
 
 
 def _is_bit(register: str, code: Machine, block: int, at: int, seen: set[tuple[str, int]]) -> bool:
-    """Whether only the highest bit of a register may be set in front of an instruction.
+    """True if only the highest bit of a register can be set before an instruction.
 
     Args:
         register: the register.
         code: the function.
         block: the instruction's block.
         at: its address.
-        seen: registers and blocks of which that is examined already, at the end of the block.
+        seen: registers and blocks that were examined already, at the end of the block.
     """
     made = next((one for one in reversed(code.blocks[block]) if one.at < at and register in one.writes), None)
     if made is not None:

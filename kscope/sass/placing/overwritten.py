@@ -1,9 +1,4 @@
-"""Finds the statements that ptxas keeps in every iteration of a loop, even if it unrolls the loop.
-
-ptxas leaves out a store if a later one overwrites it and nothing reads in between, and it computes or loads a value
-once if all iterations have the same. So a statement certainly runs in each iteration only if its address, or what it
-computes, depends on a register that the previous iteration wrote.
-"""
+"""Finds the statements that ptxas keeps in every iteration of a loop, even if it unrolls the loop."""
 
 from __future__ import annotations
 
@@ -31,7 +26,12 @@ class Iterations:
     known: dict[int, bool] = field(default_factory=dict)
 
     def counts(self, statement: int) -> bool:
-        """Whether the machine code certainly runs the statement in each iteration of all loops around it."""
+        """True if the machine code certainly runs the statement in each iteration of all loops around it.
+
+        ptxas leaves out a store if a later one overwrites it and nothing reads in between, and it computes or loads a
+        value once if all iterations have the same. So a statement certainly runs in each iteration only if its address,
+        or what it computes, depends on a register that the previous iteration wrote.
+        """
         if statement not in self.known:
             heads = [one for one in self.text.flow.around[self.text.block[statement]] if self._may_be_unrolled(one)]
             names = self._names(statement)
@@ -42,7 +42,7 @@ class Iterations:
         return self.text.labels.unrolled_never.isdisjoint(self.text.within(head))
 
     def overwritten(self, statement: int) -> bool:
-        """Whether a statement is a store that a later iteration overwrites."""
+        """True if a statement is a store that a later iteration overwrites."""
         return self._match(_STORES, statement) and not self.counts(statement)
 
     def _match(self, what: re.Pattern[str], statement: int) -> bool:
@@ -58,7 +58,7 @@ class Iterations:
         return self._uses[statement]
 
     def _carried(self, names: Iterable[str], head: int) -> bool:
-        """Whether one of the registers depends on a register that the previous iteration of a loop wrote."""
+        """True if one of the registers depends on a register that the previous iteration of a loop wrote."""
         blocks = frozenset(bits(self.text.flow.loops[head]))
         work, seen = [*names], set[str]()
         while work:
@@ -74,7 +74,7 @@ class Iterations:
         return False
 
     def _read_first(self, name: str, head: int, blocks: frozenset[int]) -> bool:
-        """Whether an iteration may read a register before it writes it."""
+        """True if an iteration may read a register before it writes it."""
         work, seen = [head], set[int]()
         while work:
             block = work.pop()

@@ -1,10 +1,4 @@
-"""Proves marks in machine code: on every path they come in an order in which the text has them.
-
-Events are marks and landmarks. What may follow an event without another mark in between is known from the text's
-control flow. Every two events that follow each other on some path of the machine code must do so in the text, from the
-entry to every exit. Only a path without any of these may be new: it records nothing, and does nothing. Apart from that,
-the regions that are open are followed along every path.
-"""
+"""Proves marks in machine code: on every path they come in an order that the text has."""
 
 from __future__ import annotations
 
@@ -19,10 +13,10 @@ from .flow import bits
 from .operands import Source
 
 BEGIN, END, BUSY = -1, -2, -3
-"""The entry, the exits, and the entry behind a store, as events; others are statements."""
+"""The entry, the exits, and the entry after a store, as events; others are statements."""
 _STORES = MOVED - LOADS
 _MOST = 5
-"""Marks at one address whose order is looked for."""
+"""Marks at one address for which an order is searched."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +25,14 @@ class Spot:
 
     Attributes:
         mark: its number.
-        at: the instruction that they stand in front of.
-        outside: instructions of the other side of the mark that the schedule put on this one.
-        behind_wait: a barrier or a wait is so close in front that it may not have stopped the warp yet.
+        at: the instruction before which they are inserted.
+        outside: instructions from the other side of the mark that the schedule moved to this one.
+        behind_wait: a barrier or a wait precedes so closely that it may not have stopped the warp yet.
         guard: predicate under which the mark's code runs there; empty for always.
         value, when: the instructions that hold its value and its predicate there; None if it has none in a register.
-        after: the mark's instructions stand behind the instruction at `at`, the last one of its block.
-        choices: the instructions of the block in front of which it could stand as well.
-        source: of a mark of a pipeline, where its record's value comes from.
+        after: the mark's instructions follow the instruction at `at`, the last one of its block.
+        choices: the instructions of the block before which it could be inserted as well.
+        source: for a mark of a pipeline, where its record's value comes from.
     """
 
     mark: int
@@ -54,13 +48,13 @@ class Spot:
 
     @property
     def next(self) -> int:
-        """The instruction behind the mark's."""
+        """The instruction that follows the mark."""
         return self.at + BYTES if self.after else self.at
 
 
 @dataclass
 class _Follows:
-    """What may follow an event in the text."""
+    """Events that may follow an event in the text."""
 
     text: Text
     known: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -77,7 +71,7 @@ def following(text: Text, event: int, loops: bool = False) -> Iterator[int]:
     Args:
         text: the text.
         event: a mark, BEGIN or BUSY.
-        loops: whether a loop may have no iteration: ptxas splits one loop into several, and each of these may have
+        loops: True if a loop may have no iteration: ptxas splits one loop into several, and each of these may have
             none. copies.py proves how often marks run.
     """
     marks, statements = frozenset(text.marks), text.labels.kernel.statements
@@ -106,7 +100,7 @@ def following(text: Text, event: int, loops: bool = False) -> Iterator[int]:
 
 
 def _behind_loop(text: Text, block: int) -> Iterator[int]:
-    """What follows a loop that begins with a block."""
+    """Statements that follow a loop which begins with a block."""
     inside = text.flow.loops.get(block, 0)
     for one in bits(inside):
         yield from (to for to in text.flow.successors[one] if not inside >> to & 1)
@@ -127,14 +121,18 @@ def _in_order(text: Text, follows: _Follows, spots: Sequence[Spot]) -> bool:
 
 
 def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
-    """Refuse marks that come in another order on some path than the text has.
+    """Refuse marks whose order on some path is not an order of the text.
+
+    Events are marks and landmarks. Every two that follow each other on some path of the machine code must do so in the
+    text, from the entry to every exit. Only a path without any of these may be new: it records nothing. The open
+    regions are followed along every path as well.
 
     Args:
         text, machine: the kernel.
-        spots: where its marks stand.
+        spots: the places of its marks.
 
     Raises:
-        UnsupportedError: they do.
+        UnsupportedError: the order differs.
     """
     follows, events = _Follows(text), _events(text, machine, spots)
     states: dict[int, frozenset[int]] = {0: frozenset((BEGIN,))}
@@ -182,7 +180,7 @@ def _events(text: Text, machine: Machine, spots: Sequence[Spot]) -> Mapping[int,
 
 
 def _through(text: Text, follows: _Follows, groups: Iterable[Group], state: frozenset[int]) -> frozenset[int]:
-    """The last events behind a block, from those in front of it; every two that follow each other are compared."""
+    """The last events after a block, from those before it; every two that follow each other are compared."""
     for guard, some in groups:
         before = state
         for event in some:
@@ -204,14 +202,14 @@ def _through(text: Text, follows: _Follows, groups: Iterable[Group], state: froz
 
 
 def _together(text: Text, one: int, other: int) -> bool:
-    """Whether two landmarks are in one block without a mark in between, where their order does not matter."""
+    """True if two landmarks are in one block without a mark in between, where their order does not matter."""
     if min(one, other) < 0 or text.block[one] != text.block[other]:
         return False
     return not any(min(one, other) <= mark <= max(one, other) for mark in text.marks)
 
 
 def _opened(text: Text, groups: Iterable[Group], opened: tuple[str, ...]) -> tuple[str, ...]:
-    """The open regions behind a block."""
+    """The regions that are open at the end of a block."""
     marks = dict(zip(text.marks, text.labels.marks, strict=True))
     for guard, some in groups:
         before = opened

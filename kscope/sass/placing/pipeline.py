@@ -1,19 +1,4 @@
-"""The marks of auto="pipeline" in machine code: each stands at the instruction of its operation.
-
-ptxas keeps operations on barriers, and its line table names the statement of each. So a mark needs no landmark: its
-operation is one. The value of a record is in that instruction's operands.
-
-A wait in a loop that repeats it becomes two instructions: one where it stands, and one behind the kernel's other code,
-which is repeated until it succeeds:
-
-            TRYWAIT P0, [UR26], R5        the record begins in front of it
-        @!P0 BRA again
-    over:                                 and ends here
-            ...
-    again:  TRYWAIT P0, [UR26], R5
-        @!P0 BRA again
-            BRA over
-"""
+"""Places the marks of auto="pipeline" in machine code: each is at the instruction of its operation."""
 
 from __future__ import annotations
 
@@ -46,20 +31,32 @@ _CODES = {
     "drain cp.async": r"DEPBAR\.LE",
     "drain wgmma": r"WARPGROUP\.DEPBAR\.LE",
 }
-"""The instruction that each operation becomes."""
+"""The instructions that each operation becomes."""
 _WAIT = re.compile(r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT")
 _ALL_LANES = 31
 _TRIVIAL = frozenset({"NOP", "BRA"})
 
 
 def is_pipeline(mark: Mark) -> bool:
-    """Whether a mark is of an operation on a pipeline."""
+    """True if a mark belongs to a pipeline operation."""
     return mark.how == operations.PIPELINE
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """A wait in machine code: the first try, the one that is repeated, and what follows them."""
+    """A wait in machine code: the first try, the repeated try, and the code after them.
+
+    A wait in a loop becomes two instructions. The second is after the kernel's other code, and repeats until it
+    succeeds:
+
+                TRYWAIT P0, [UR26], R5        the record begins before it
+            @!P0 BRA again
+        over:                                 and ends here
+                ...
+        again:  TRYWAIT P0, [UR26], R5
+            @!P0 BRA again
+                BRA over
+    """
 
     first: Instruction
     again: Instruction
@@ -75,12 +72,12 @@ class Pipeline:
 
     @cached_property
     def relabeled(self) -> Machine:
-        """The machine code; first tries of waits have the wait's statement, not that of what is in front of it."""
+        """The machine code in which first tries have the statement of their wait instead of the preceding one."""
         return self._firsts({statement: statement for statement in self._waits}) if self.marked else self.code
 
     @cached_property
     def entered(self) -> Machine:
-        """The same with the last statement in front of the wait's loop, which runs as often as the first try."""
+        """The same with the last statement before the wait's loop, which runs as often as the first try."""
         return self._firsts(dict(self._ahead())) if self.marked else self.code
 
     def _firsts(self, statements: Mapping[int, int]) -> Machine:
@@ -97,14 +94,14 @@ class Pipeline:
 
     @cached_property
     def marked(self) -> bool:
-        """Whether there are any."""
+        """True if there are any."""
         return any(map(is_pipeline, self.text.labels.marks))
 
     def spots(self) -> tuple[Spot, ...]:
         """The places of all marks of the pipeline.
 
         Raises:
-            UnsupportedError: one has no place of which it is certain that it is that of its operation.
+            UnsupportedError: a mark has no certain place.
         """
         if not self.marked:
             return ()
@@ -177,7 +174,7 @@ class Pipeline:
             yield Spot(number, at, 0, False, source=replace(source, voted=voted))
 
     def _lanes(self, mark: Mark, how: str, statement: int) -> int:
-        """How many lanes execute an operation, less one.
+        """Number of lanes that execute an operation, less one.
 
         Lane 0 records. If the warp's lanes run the operation's block equally often, lane 0 does as often as the others.
         """
@@ -193,9 +190,9 @@ class Pipeline:
         return _ALL_LANES
 
     def _guard(self, mark: Mark, how: str, block: int, place: int, one: Instruction, statement: int) -> tuple[int, str]:
-        """Where the mark of an instruction stands, and the predicate of the lanes that execute it.
+        """The place of an instruction's mark, and the predicate of the lanes that execute it.
 
-        ptxas makes a branch of a predicate; the mark stands in front of it, because it is there for all lanes.
+        ptxas turns a predicate into a branch; the mark precedes the branch, where all lanes still run.
         """
         if one.conditional:
             if mark.when is None:
@@ -214,7 +211,7 @@ class Pipeline:
         raise self._refuse(mark, f"its predicate {mark.when} is not known in the machine code")
 
     def _copies(self, mark: Mark, statement: int) -> list[tuple[int, int, Instruction]]:
-        """Where the instruction of an operation stands: block, place in it, instruction."""
+        """Positions of an operation's instructions: block, index in it, instruction."""
         known = self._known(mark)
         code = _CODES.get(f"{known.operation} {known.of}".strip())
         if code is None:
@@ -239,7 +236,7 @@ class Pipeline:
 
     @cached_property
     def _waits(self) -> dict[int, list[_Wait]]:
-        """The waits of the machine code in the form that is known, by their statements."""
+        """The waits of the machine code in the known form, by statement."""
         found = defaultdict[int, list[_Wait]](list)
         for block in self.code.flow.order:
             first, *rest = self.code.blocks[block]
@@ -270,7 +267,7 @@ class Pipeline:
             yield _Wait(first, again, over)
 
     def _over(self, block: int, at: int) -> int | None:
-        """Where the code goes on behind a wait, if only the wait leads there."""
+        """The address after a wait, if only the wait leads there."""
         flow, blocks = self.code.flow, self.code.blocks
         (following,) = [one for one in flow.successors[block] if one != block] or [block]
         last = block
@@ -285,7 +282,7 @@ class Pipeline:
         return blocks[following][0].at
 
     def _check_waits(self) -> None:
-        """Refuse waits that are recorded in no form that is known."""
+        """Refuse waits in a form that is not known."""
         for mark in self.text.labels.kernel.marks:
             if mark.act == "attempt":
                 raise self._refuse(mark, "it is repeated in a loop that does more than waiting")
@@ -297,7 +294,7 @@ class Pipeline:
 
 
 def _again(branch: Instruction, wait: Instruction) -> bool:
-    """Whether an instruction branches to a wait if that fails."""
+    """True if an instruction branches to a wait when it fails."""
     over = wait.operands[0]
     return branch.name == "BRA" and branch.target == wait.at and branch.guard == f"@!{over}"
 

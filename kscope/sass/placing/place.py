@@ -1,8 +1,4 @@
-"""Where marks stand in machine code: in each copy of their block, where the fewest instructions are on the wrong side.
-
-A landmark is an instruction that ptxas keeps in the order of the marks: stores, barriers and waits. What only computes
-or loads is moved across marks by the schedule, which is the truth of the kernel that is measured.
-"""
+"""Chooses the places of marks: in each copy of their block, the one with the fewest instructions on the wrong side."""
 
 from __future__ import annotations
 
@@ -20,20 +16,23 @@ from .copies import Copy, Position, Unit, unit
 from .paths import Spot
 
 _WAITS = frozenset({"BAR", "SYNCS", "DEPBAR", "WARPGROUP"})
-"""A clock read right behind these is issued before they are through."""
+"""A clock read directly after these is issued before they complete."""
 _AT_ONCE = "WARPGROUP.DEPBAR"
-"""Stops the warp within its own cycles: ptxas lets an instruction behind it read what the tensor cores wrote."""
+"""Stops the warp within its own cycles: ptxas lets a later instruction read what the tensor cores wrote."""
 STOPS = 8
 """Cycles after which a barrier has stopped the warp; on an H200 it takes six."""
 _HARD, _LOAD = 10_000, 8
-"""What it costs to have a landmark or a load on the wrong side; other instructions cost 1."""
+"""Cost of a landmark or a load on the wrong side; other instructions cost 1."""
 
 
 def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
     """The places of all marks of a kernel, in the order in which they are inserted at one address.
 
+    A landmark is an instruction that ptxas keeps in the order of the marks: stores, barriers and waits. The schedule
+    may move computations and loads across marks; it is left as it is.
+
     Raises:
-        UnsupportedError: a mark has no places of which it is certain that they are run as often as the mark.
+        UnsupportedError: a mark has no places that certainly run as often as the mark.
     """
     units, own = dict[int, Unit](), pipeline.Pipeline(text, machine)
     found, machine, proved = [(0, spot.mark, spot) for spot in own.spots()], own.entered, own.relabeled
@@ -64,7 +63,7 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
         for number in (number for number, other in ranked if other is one)
     ]
     ranks = {number: rank for rank, (number, _) in enumerate(ranked)}
-    reached = dict[tuple[object, ...], Position]()  # by the marks so far, where several stand one behind the other
+    reached = dict[tuple[object, ...], Position]()  # by the marks so far, where several follow one another
     for number, one, copy in (*single, *others):
         within = (copy.chain,) if copy.many == 1 and not copy.guard else (copy.chain, copy.guard, one)
         spot, reached[within] = _Placing(text, machine, one, copy).spot(number, reached.get(within, (0, 0)))
@@ -90,7 +89,7 @@ class _Placing:
     copy: Copy
 
     def spot(self, number: int, least: Position) -> tuple[Spot, Position]:
-        """Where a mark stands, of the places from `least` on, and which place that is."""
+        """The place of a mark at or after `least`, and its position."""
         mark, statement = self.text.labels.marks[number], self.text.marks[number]
         first, last = self._window(statement, least)
         held = [None if one is None else self._landmark(one) for one in self.text.labels.held[statement]]
@@ -115,7 +114,7 @@ class _Placing:
         return Spot(number, at, costs[slot][1], behind, self.copy.guard, value, when, after, choices), slot
 
     def _between_values(self, number: int, first: Position, last: Position) -> tuple[Position, Position]:
-        """The slots behind the values of the record that a mark stores, and in front of those of its next ones."""
+        """The slots after the values of the record that a mark stores, and before the values of the next ones."""
         text, landmarks = self.text, dict(self.copy.landmarks)
         mark, statement = text.labels.marks[number], text.marks[number]
         instant = mark.act != "exit"
@@ -131,7 +130,7 @@ class _Placing:
         return first, last
 
     def _end(self, block: int) -> int:
-        """The last slot of a block: in front of the instruction that leaves it, or behind its last one."""
+        """The last slot of a block: before the instruction that leaves it, or after its last one."""
         code = self.machine.blocks[block]
         return len(code) - (code[-1].name in CONTROL_FLOW)
 
@@ -143,7 +142,7 @@ class _Placing:
         return found
 
     def _window(self, mark: int, least: Position) -> tuple[Position, Position]:
-        """The first and the last slot between the landmarks on both sides, of those from `least` on."""
+        """The first and the last slot between the landmarks on both sides, not before `least`."""
         chain = self.copy.chain
         first, last = least, (len(chain) - 1, self._end(chain[-1]))
         for number, block in enumerate(chain):
@@ -189,13 +188,13 @@ class _Placing:
         return max(first, (0, ahead)), min(last, (0, behind))
 
     def _side(self, position: Position | None, statement: int, mark: int, number: int | None) -> int:
-        """Whether an instruction belongs in front of the mark (-1) or behind it (1); 0 if that is not known.
+        """-1 if an instruction belongs before the mark, 1 if after it, 0 if unknown.
 
         Args:
             position: where it is in the chain; None elsewhere.
             statement: its statement.
             mark: the mark's statement.
-            number: which copy it belongs to; None to find out by its position, if it is a landmark.
+            number: the copy to which it belongs; None to infer that from its position, if it is a landmark.
         """
         text, copy = self.text, self.copy
         if text.block[statement] in self.unit.blocks:
@@ -222,7 +221,7 @@ class _Placing:
         return around[self.text.block[statement]] >= around[self.unit.blocks[0]]
 
     def _costs(self, mark: int, first: Position, last: Position) -> dict[Position, tuple[int, int]]:
-        """For each slot, what the instructions on its wrong side cost, and how many they are."""
+        """For each slot, the cost of the instructions on its wrong side, and their number."""
         chain, flow = self.copy.chain, self.machine.flow
         inside = range(first[0], last[0] + 1)
         between = [
@@ -273,7 +272,9 @@ class _Placing:
         return _LOAD if one.name in LANDMARKS else 1
 
     def _numbers(self) -> dict[tuple[int, int], int]:
-        """Which copy each instruction of the unit belongs to, if its statement has one in each copy of the chain."""
+        """The copy to which each instruction of the unit belongs, if its statement has one in each copy of the
+        chain.
+        """
         many = Counter[int]()
         places = defaultdict[int, list[tuple[int, int]]](list)
         for block in self.copy.chain:
@@ -290,7 +291,7 @@ class _Placing:
 
 
 def _is_behind_wait(ahead: Sequence[Instruction]) -> bool:
-    """Whether a wait was issued less than STOPS cycles before, and may not have stopped the warp yet."""
+    """True if a wait was issued less than STOPS cycles before, and may not have stopped the warp yet."""
     cycles = 0
     for one in reversed(ahead):
         cycles += max(1, one.control.stall)

@@ -38,7 +38,7 @@ def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
                     state |= {held}
                 elif held in names and held not in state:
                     raise UnsupportedError(f"region {held[0]!r} would end before its {held[1]} is computed")
-                elif one.name != "EXIT":  # behind a conditional exit the region stays open for the other threads
+                elif one.name != "EXIT":  # after a conditional exit the region stays open for the other threads
                     state -= {held}
         for to in machine.flow.successors[block]:
             merged = states.get(to, state) & state
@@ -48,7 +48,9 @@ def check(text: Text, machine: Machine, spots: Sequence[Spot]) -> None:
 
 
 def _events(text: Text, spots: Sequence[Spot]) -> dict[tuple[int, int], list[tuple[str, _Held]]]:
-    """What is written and what is stored, by address and place: before the instruction (0), by it (1), after it (2)."""
+    """Registers that are written or stored, by address and time: before the instruction (0), by it (1), after it
+    (2).
+    """
     found = defaultdict[tuple[int, int], list[tuple[str, _Held]]](list)
     for spot in spots:
         mark = text.labels.marks[spot.mark]

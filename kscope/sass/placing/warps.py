@@ -1,4 +1,4 @@
-"""Which code of the text all lanes of a warp run equally often, and which predicates they have in common."""
+"""Finds the code that all lanes of a warp run equally often, and the predicates that they share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LANES = 32
 
 
 def together(text: Text, block: int) -> bool:
-    """Whether the lanes of a warp run a block equally often: a block that runs as often as it synchronizes them."""
+    """True if the lanes of a warp run a block equally often: a block that runs as often as it synchronizes them."""
     kernel, order = text.labels.kernel, text.flow.group
     if block not in order:
         return False
@@ -33,7 +33,7 @@ def together(text: Text, block: int) -> bool:
 
 
 def whole(kernel: cfg.Function, predicate: str) -> bool:
-    """Whether all lanes of a warp have a predicate or none: it compares the thread's number with that of a warp."""
+    """True if all lanes of a warp agree on a predicate: it compares the thread's number with that of a warp."""
     name = predicate.lstrip("!")
     compared = [found for found in _matches(kernel, _COMPARED) if found[2] == name]
     if len(compared) != 1 or int(compared[0][4]) % _LANES or not kernel.has_flat_blocks:
@@ -44,7 +44,7 @@ def whole(kernel: cfg.Function, predicate: str) -> bool:
 
 
 def _counts_threads(kernel: cfg.Function, register: str) -> bool:
-    """Whether a register has the number of the thread, or its lowest bits, of which the lane's are five."""
+    """True if a register has the number of the thread, or at least its lowest five bits, the lane's."""
     if sum(register in found for found in _written(kernel)) != 1:
         return False
     if any(found[1] == register for found in _matches(kernel, _THREAD)):
@@ -67,6 +67,6 @@ _RESULT = re.compile(r"\s*(?!\.)(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,;]*
 
 
 def _written(kernel: cfg.Function) -> list[set[str]]:
-    """What each statement may write."""
+    """The registers that each statement may write."""
     found = (_RESULT.match(kernel.text, one.start, one.end) for one in kernel.statements if one.mark is None)
     return [set(re.findall(r"[%\w$]+", one[1])) if one else set() for one in found]

@@ -1,4 +1,4 @@
-"""The begin of a kernel that records: its clocks, and whether the gate is open."""
+"""The entry code of a kernel that records: reads its clocks, and loads the gate."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _AGAIN, _LAST, _GATE = "d", "last", "epoch"
 
 @dataclass(frozen=True)
 class Begin:
-    """What stands at the entry, and what asks for the gate where the kernel first waits.
+    """The entry code, and the gate's load at the kernel's first wait.
 
     Attributes:
         clocks: reads the anchor's clocks, and loads the control block's address.
-        loads: of the gate.
-        where: the registers of what is known then, by the name of each value.
+        loads: loads the gate.
+        where: the register of each value after these, by name.
     """
 
     clocks: tuple[New, ...]
@@ -45,15 +45,15 @@ def begun(
     descriptor: str,
     pair: int,
 ) -> Begin:
-    """The begin of a kernel.
+    """Return the entry code of a kernel.
 
     Args:
-        kernel: what the texts of the protocol depend on.
+        kernel: the options of the protocol's code.
         chosen: the registers of some values.
         free: registers that it may use for the others.
         board: the scoreboard of its loads.
         control: offset of the control block's address in constant bank 3.
-        predicate: free where the gate's load stands.
+        predicate: free at the gate's load.
         descriptor: the constant with the descriptor of global memory.
         pair: the first of two uniform registers for it.
 
@@ -96,15 +96,15 @@ def _address(kernel: ptx.Kernel, low: int, high: int, control: int, board: int) 
 
 
 def _awaited(kernel: ptx.Kernel, board: int) -> frozenset[int]:
-    """What to wait for before the address is there."""
+    """The scoreboards to wait for before the address is available."""
     return frozenset({board} if kernel.arch >= _LOADS_CONSTANTS else ())
 
 
 def _placed(chosen: Mapping[str, int], free: list[int], rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, int]]:
-    """Registers for values, some of them in rows."""
+    """Assign registers to values; some of them must be consecutive."""
     left = list(free)
     for row in rows:
-        if row[0] in chosen:  # where a claim has them in a row, too
+        if row[0] in chosen:  # consecutive, as in a claim
             yield from ((name, chosen[name]) for name in row)
             continue
         some = (range(first, first + len(row)) for first in left if first % len(row) == 0)

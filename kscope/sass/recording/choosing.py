@@ -1,4 +1,4 @@
-"""Which of the possible registers of records are chosen: those with which most blocks fit on an SM."""
+"""Chooses the registers of records with which most blocks fit on an SM."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def chosen(
     before: int,
     fitting: Fitting,
 ) -> registers.Allocation:
-    """Registers with which most blocks fit on an SM: of each record's own, those of some apart from shared ones, shared
-    ones, or lent ones, in this order.
+    """Registers with which most blocks fit on an SM. Tried in this order: separate registers for each record, for some
+    records, shared ones, and lent ones.
 
-    apart: sets of records with separate registers, the one that is tried first first.
+    apart: sets of records with separate registers, tried in order.
     """
 
     def blocks(one: registers.Allocation) -> int:
@@ -94,19 +94,19 @@ def _few(pool: registers.Pool, found: Sequence[regions.Record]) -> frozenset[reg
 
 @dataclass(frozen=True)
 class Fitting:
-    """Blocks that fit on an SM. limit: whatever the registers; None if that is not known."""
+    """Blocks that fit on an SM. limit: their number without regard to registers; None if unknown."""
 
     threads: int
     arch: int
     limit: int | None
 
     def blocks(self, count: int) -> int:
-        """Those that fit with this many registers a thread."""
+        """Blocks that fit with this many registers a thread."""
         found = warps(count, self.arch) // max(1, self.threads // _WARP)
         return found if self.limit is None else min(found, self.limit)
 
     def most(self, count: int) -> int:
-        """The most registers a thread with which as many fit."""
+        """The most registers a thread with which as many blocks fit."""
         return max(one for one in range(count, _MOST + 1) if self.blocks(one) == self.blocks(count))
 
 
@@ -116,7 +116,9 @@ def warps(count: int, arch: int) -> int:
 
 
 def spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
-    """Where each record is open. Its value may be there before it begins, and where some lanes leave, others go on."""
+    """The instructions at which each record is open. Its value may be written before it begins, and some lanes may
+    leave earlier than others.
+    """
     begins, ends, holding = (defaultdict[regions.Key, set[int]](set) for _ in range(3))
     for one in plan.placed:
         key, spot = one.record.key, one.spot
@@ -131,7 +133,7 @@ def spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span
 
 
 def counts(file: elf.Elf, function: Function) -> tuple[int, int]:
-    """The function's registers, and threads of a block at most."""
+    """The function's registers, and the most threads of a block."""
     symbols, shared, own = file.symbols(), file.find(".nv.info"), file.find(f".nv.info.{function.name}")
     assert shared is not None and own is not None
     count = next(

@@ -1,4 +1,4 @@
-"""Registers, predicates and scoreboards that a kernel leaves to its claim."""
+"""Registers, predicates and scoreboards that a kernel leaves free for its claim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESERVED = frozenset({0, 1})
 
 @dataclass(frozen=True)
 class Known:
-    """A function with the registers that have values, and those that are in flight, in front of each instruction."""
+    """A function with its live registers, and those of loads and stores in flight, before each instruction."""
 
     function: Function
     valued: Mapping[int, frozenset[str]]
@@ -29,8 +29,8 @@ class Known:
 
 
 def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) -> tuple[list[int], list[int]]:
-    """Registers without a value in front of an instruction of the entry's block: those that nothing used before it; and
-    all that no instruction in flight uses, among them those of what a lane knows.
+    """Registers without a value before an instruction of the entry's block: those that no earlier instruction uses; and
+    all that no instruction in flight uses, including those of the lane's state.
     """
     ahead = [one for one in known.function.instructions if one.at < at]
     touched = frozenset[str]().union(*(one.reads | one.writes for one in ahead))
@@ -45,8 +45,8 @@ def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) ->
 
 
 def uniform(known: Known, used: frozenset[int], at: int, taken: frozenset[int]) -> dict[int, int]:
-    """Uniform registers that the kernel does not use, nor what is inserted; then those without a value there. At the
-    entry, the kernel's are free.
+    """Uniform registers that neither the kernel nor inserted code uses; then those without a value there. At the entry,
+    the kernel's are free.
     """
     if not at and not used & taken:
         return {}
@@ -66,8 +66,8 @@ def _uniform(names: Iterable[str]) -> set[int]:
 
 
 def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Other predicates for a fragment's: those without a value in front of an instruction first; and those that have
-    one, which must be kept meanwhile.
+    """Replacements for a fragment's predicates: first those without a value before an instruction, then those whose
+    value must be saved.
     """
     if not at:
         return {}, ()
@@ -79,7 +79,7 @@ def predicates(function: Function, fragment: Fragment, at: int) -> tuple[dict[in
 
 
 def warp_predicates(function: Function, fragment: Fragment, at: int) -> dict[int, int]:
-    """Other uniform predicates for a fragment's: those without a value in front of an instruction."""
+    """Replacements for a fragment's uniform predicates: those without a value before an instruction."""
     needed, used = registers.needed_predicates(function)[at] if at else frozenset[str](), sorted(fragment.used("UP"))
     free = [number for number in range(PREDICATES) if f"UP{number}" not in needed]
     if len(used) > len(free):
@@ -88,12 +88,13 @@ def warp_predicates(function: Function, fragment: Fragment, at: int) -> dict[int
 
 
 def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
-    """Scoreboards of the claim, of which none is counted in flight by a DEPBAR; the gate's; and the instruction in
-    front of which the gate's load stands.
+    """Scoreboards of the claim, none of which a DEPBAR counts; the gate's; and the instruction before which the gate's
+    load is inserted.
 
-    The claim's own count nothing of the kernel there, as far as there are such: a wait for another one would wait for
-    the kernel's loads. The gate's load stands where the kernel first waits for a scoreboard, or behind its last use of
-    the gate's in front of the claim: the kernel must not wait for the gate together with what it waits for itself.
+    The claim's scoreboards count no kernel instruction there if possible: waiting for a shared one would wait for the
+    kernel's loads. The gate's load is inserted where the kernel first waits for a scoreboard, or after its last use of
+    the gate's scoreboard before the claim, so that the kernel does not wait for the gate together with its own
+    operations.
     """
     free = registers.uncounted(function)
     ahead = [one for one in function.instructions if one.at < at]
@@ -110,7 +111,7 @@ def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
 
 
 def _counting(function: Function) -> dict[int, frozenset[int]]:
-    """The scoreboards that may count something of the kernel in front of each instruction."""
+    """The scoreboards that may count a kernel instruction before each instruction."""
     by_address = {one.at: one for one in function.instructions}
     found: dict[int, frozenset[int]] = {0: frozenset()}
     work = [0]
@@ -132,13 +133,13 @@ def _used(one: Instruction) -> list[int]:
 
 
 def stays(claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], early: frozenset[int]) -> dict[str, int]:
-    """The values of the begin that can be in the claim's own registers from the entry on, with these.
+    """The values of the begin that can be in the claim's registers from the entry on, with these registers.
 
     Args:
         claim: the claim.
         values: names of the values, by number.
         chosen: the registers of the claim.
-        early: those that the kernel does not use before the claim.
+        early: registers that the kernel does not use before the claim.
     """
     entered = [number for at in claim.comes for _, number in claim.enters(at)]
     found = dict[str, int]()
@@ -153,7 +154,7 @@ def stays(claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], e
 
 
 def untouched(claim: Fragment, chosen: Mapping[int, int]) -> frozenset[int]:
-    """Of the registers that a claim uses, those that nothing writes before all values have come."""
+    """The claim's registers that nothing writes before all values have been loaded."""
     last = max(claim.comes)
     written = {f"R{number}" for at in claim.comes for _, number in claim.enters(at)}
     written |= {name for one in claim.code if one.at < last for name in one.writes}
@@ -161,11 +162,11 @@ def untouched(claim: Fragment, chosen: Mapping[int, int]) -> frozenset[int]:
 
 
 def left_there(claim: Fragment, values: Mapping[int, int]) -> dict[int, int]:
-    """Registers of the claim that can be those in which a lane keeps what goes: single ones with one door.
+    """Registers of the claim in which an outgoing value may remain: single ones with one placeholder access.
 
     Args:
         claim: the claim.
-        values: the register of each value that goes, by its number.
+        values: the register of each outgoing value, by number.
     """
     in_rows = {first + n for first, count in _rows(claim) for n in range(count)}
     numbers = [claim.register(at) for at in claim.goes]
@@ -181,7 +182,7 @@ def _written_before(claim: Fragment, number: int, at: int) -> bool:
 
 
 def _rows(fragment: Fragment) -> tuple[tuple[int, int], ...]:
-    """Registers that must stay in a row, or come as one; rows that overlap are one."""
+    """Registers that must stay consecutive, or are loaded as one; overlapping groups are merged."""
     entered = [list(fragment.enters(at)) for at in fragment.comes]
     merged = list[tuple[int, int]]()
     for first, count in sorted({*fragments.groups(fragment), *((row[0][1], len(row)) for row in entered if row[1:])}):
@@ -196,14 +197,14 @@ def _rows(fragment: Fragment) -> tuple[tuple[int, int], ...]:
 def blocks(
     fragment: Fragment, early: list[int], late: list[int], given: dict[int, int], last: frozenset[int] = frozenset()
 ) -> dict[int, int]:
-    """Other numbers for a fragment's registers.
+    """Assign other numbers to a fragment's registers.
 
     Args:
         fragment: the fragment.
-        early: the numbers for what comes, if there are enough.
+        early: the numbers for incoming values, if there are enough.
         late: the numbers that may be used.
         given: registers that have their numbers already.
-        last: numbers of registers that the values that go are moved to at last: no such value is in one of them.
+        last: registers to which outgoing values are moved at the end: no outgoing value is computed in one of them.
     """
     code = fragment.code
     comes = {number for at in fragment.comes for _, number in fragment.enters(at)}

@@ -1,14 +1,4 @@
-"""Where a kernel claims its slab: the gate's load stands at the entry, the rest stands where the kernel's own loads are
-on their way.
-
-    begin   at the entry: clocks, the control block's address
-    load    where the kernel first waits for anything: loads of the gate
-    test    in front of the first wait for memory: is the gate open?
-    claim   behind the kernel's own code, and back: lanes, atomic, head
-
-Until the test, what the begin loads is in registers that the kernel does not use yet. A kernel without such a place,
-or without the registers, claims at its entry. If the gate is shut, the claim does not run.
-"""
+"""Where a kernel claims its slab: the entry reads clocks; the claim overlaps the kernel's first loads."""
 
 from __future__ import annotations
 
@@ -32,7 +22,7 @@ from .state import State
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
 _STEP = 8 * BYTES
-"""Between the places that are tried, from the last one to the entry."""
+"""Distance between the places that are tried, from the last one to the entry."""
 _LABEL, _BACK = "claim", "back"
 
 
@@ -41,14 +31,14 @@ class Claim:
     """The claim of a kernel.
 
     Attributes:
-        begin: what stands at the entry.
-        load: what stands at `loaded`.
-        test: what stands at `at`.
-        behind: what stands behind the kernel: the claim.
+        begin: code at the entry.
+        load: code at `loaded`.
+        test: code at `at`.
+        behind: code after the kernel: the claim.
         aside: the parts of the claim that rarely run.
-        loaded: the instruction that the loads of the gate stand in front of.
-        at: the instruction that the test stands in front of.
-        highest: the highest number of a register that begin and claim use.
+        loaded: the instruction before which the gate is loaded.
+        at: the instruction before which the gate is tested.
+        highest: the highest register number in begin and claim.
     """
 
     begin: tuple[New, ...]
@@ -73,12 +63,20 @@ def placed(
 ) -> Claim:
     """Place the claim of a kernel.
 
+        begin   at the entry: clocks, the control block's address
+        load    at the kernel's first wait: loads of the gate
+        test    before the first wait for memory: is the gate open?
+        claim   after the kernel's code, and back: lanes, atomic, head
+
+    Until the test, the values of the begin are in registers that the kernel does not use yet. A kernel without such a
+    place, or without the registers, claims at its entry. If the gate is shut, the claim does not run.
+
     Args:
         function: its code.
         claim: the claim.
-        kernel: what their texts depend on.
+        kernel: the options of the protocol's code.
         allocation: registers of records and state.
-        opened: by the address of a region's begin, or of a mark's value: the registers that it writes.
+        opened: registers that a region's begin or a mark's value writes, by address.
         stores: the first address at which a record is stored.
         control: offset of the control block's address in constant bank 3.
         most: registers a thread that it may use.
@@ -101,12 +99,12 @@ def placed(
 
 
 def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
-    """The claim's code, which goes back to what stands behind the test: a mark may stand there, or an own instruction.
+    """The claim's code, which jumps back to the code after the test, which may begin with a mark.
 
     Args:
         claim: the claim.
-        put: what stands in front of each instruction; the one behind the test gets a label.
-        tested: how many instructions stand there up to the test.
+        put: code inserted before each instruction; the instruction after the test gets a label.
+        tested: number of instructions up to the end of the test.
     """
     here, name = put.get(claim.at, []), next(str(one.to) for one in claim.behind if str(one.to).startswith(_BACK))
     if tested < len(here):
@@ -116,8 +114,8 @@ def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...
 
 
 def _late(function: Function, stores: int) -> int:
-    """In front of the first wait for memory in the entry's block, if it loads before; else at the block's end; never
-    behind the first mark that stores, and never where a branch leads to, which may be a loop's.
+    """The latest place of the claim: before the first wait for memory in the entry's block if a load precedes it, else
+    at the block's end; never after the first mark that stores, and never at a branch target, which may be in a loop.
     """
     loading = set[int]()
     loaded = False
@@ -154,11 +152,11 @@ def _at(
     place = Place(known, at, written, late, second, boards, gate)
     test, cold, rare, highest = claimed(place, claim, kernel, allocation, begin.where)
     begins, loads = begin.clocks, begin.loads
-    parts = [timing.tight(one, function.arch) for one in (begins, loads, test)]
+    parts = [timing.with_least_stalls(one, function.arch) for one in (begins, loads, test)]
     if loaded == at:  # with all waits in between
-        parts = [parts[0], [], timing.tight([*loads, *test], function.arch)]
+        parts = [parts[0], [], timing.with_least_stalls([*loads, *test], function.arch)]
     if not at:
-        parts = [timing.tight([*begins, *loads, *test], function.arch), [], []]
+        parts = [timing.with_least_stalls([*begins, *loads, *test], function.arch), [], []]
     return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), tuple(rare), loaded, at, highest)
 
 
@@ -168,14 +166,14 @@ class Place:
 
     Attributes:
         known: the kernel.
-        at: the instruction that the test stands in front of.
+        at: the instruction before which the gate is tested.
         written: registers that hold a part of a record there.
         late: registers that are free there.
         chosen: the registers of the claim.
         boards: the scoreboards of the claim.
         gate: the scoreboard of the gate's loads.
-        name: what its labels end with.
-        records: those that may be written behind it; None for all.
+        name: suffix of its labels.
+        records: those that may be written after it; None for all.
     """
 
     known: claim_registers.Known
@@ -194,7 +192,7 @@ def claimed(
 ) -> tuple[list[New], list[New], list[New], int]:
     """The test, the claim, its parts that rarely run, and the highest register that it uses.
 
-    where: the registers of what the begin knows.
+    where: registers of the begin's values.
     """
     state, function, values = allocation.state, place.known.function, fragments.between(kernel)
     label, back = f"{_LABEL}{place.name}", f"{_BACK}{place.name}"
@@ -219,29 +217,29 @@ def claimed(
     after = [
         *(state.new(f"MOV R{one}, RZ") for one in (state.offset, state.extra, *state.zeros) if one is not None),
         *_recording(state),
-        *give,  # from registers in which ids may be from here on
+        *give,  # from registers that may hold ids from here on
         *ids,
         state.new("BRA `()", Control(stall=5), to=back),
     ]
     test = [
         *_open(state, where[values[0]], place.gate, registers.needed_predicates(function)[place.at], label),
         *_at_rest(state),
-        *(ids if state.on is None else ()),  # the claim returns behind these
+        *(ids if state.on is None else ()),  # the claim returns after these
     ]
     highest = max(*where.values(), *place.chosen.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]
     start = [replace(first, label=label)] if not first.label else [state.new("NOP", label=label), first]
-    cold, rare = (timing.tight(one, function.arch) for one in ([*start, *rest, *after], behind))
+    cold, rare = (timing.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
     return test, cold, rare, highest
 
 
 def _names(kernel: ptx.Kernel) -> tuple[str, ...]:
-    """What a claim leaves to the lane."""
+    """Values that a claim leaves to the lane."""
     return fragments.STATE if kernel.sized else fragments.STATE[:-1]
 
 
 def there(claim: Fragment, kernel: ptx.Kernel, state: State) -> dict[int, int]:
-    """Registers of the claim in which a lane keeps what it leaves."""
+    """Registers of the claim in which such a value may remain."""
     kept = {n: _of(state, name) for n, name in enumerate(_names(kernel))}
     return claim_registers.left_there(claim, {n: int(one[1:]) for n, one in kept.items() if one[0] == "R"})
 
@@ -253,7 +251,7 @@ def _of_ids(allocation: registers.Allocation, written: frozenset[int]) -> set[in
 
 
 def free_predicate(function: Function, at: int) -> int:
-    """A predicate that is free in front of an instruction."""
+    """A predicate that is free before an instruction."""
     needed = registers.needed_predicates(function)[at]
     for number in range(claim_registers.PREDICATES):
         if f"P{number}" not in needed:
@@ -262,7 +260,7 @@ def free_predicate(function: Function, at: int) -> int:
 
 
 def _at_rest(state: State) -> list[New]:
-    """What a lane knows if the gate is shut; in a kernel with a predicate for it, what is read nevertheless."""
+    """Code that sets the lane's state while the gate is shut; with a predicate for it, only what is read anyway."""
     if state.on is not None:
         return [state.new(f"MOV R{number}, RZ") for number in state.zeros]
     return [
@@ -302,7 +300,7 @@ def _ids(allocation: registers.Allocation, written: frozenset[int], records: fro
 
 
 def _kept(state: State, predicates: tuple[int, ...], free: list[int]) -> tuple[list[New], list[New]]:
-    """Instructions that keep predicates in registers, and that bring them back."""
+    """Instructions that save predicates in registers, and those that restore them."""
     pairs = list(zip(predicates, free, strict=False))
     keep = [state.new(f"P2R R{into}, PR, RZ, {1 << one:#x}") for one, into in pairs]
     give = [state.new(f"ISETP.NE.U32.AND P{one}, PT, R{of}, RZ, PT") for one, of in pairs]

@@ -1,34 +1,5 @@
-"""Records of a pipeline that are stored where nothing waits for the warp.
-
-A loop is as fast as what stands between its waits and what follows them: the next products, arrivals and copies. A
-store there delays it. So a record there only reads its clock and its operands, and is stored elsewhere.
-
-Where a loop waits for all products, the tensor cores have nothing to do from that wait to the next products. What
-ends there is stored in the next iteration, in front of the wait, or between the products if there are many:
-
-        HGMMA, ...                            the tensor cores begin
-        store what is left, if something is
-        flag = 1
-        HGMMA, ...
-        WARPGROUP.DEPBAR 0                    wait for them
-        clock                                 a record that is left
-    @P0 BRA loop
-        store what is left                    where the loop ends
-
-In other loops, products or copies that were begun are under way where an iteration ends:
-
-        SYNCS.TRYWAIT                         wait for the copies of two iterations before
-        clock
-        HGMMA
-        WARPGROUP.DEPBAR 1                    wait for the products of the iteration before
-        clock
-        UTMALDG                               the copies begin
-        store both
-    @P0 BRA loop
-
-The flag is a register of the lane, which is 0 from the claim on. Records that are left together have one, which is set
-in front of the wait. One of a single record is set at its mark, and keeps the predicate of its operation, too, if the
-loop overwrites that.
+"""Moves stores of pipeline records off the critical path: at its mark, a record only reads its clock and operands.
+docs/design/sass.md, "Pipelines", has the rules.
 """
 
 from __future__ import annotations
@@ -49,20 +20,20 @@ from .sites import Site
 
 _STORE = "STG"
 _WORDS = (0, 2, 3)
-"""Of a record, but for its id."""
+"""Words of a record without its id."""
 _ADDRESSES = 3
 """Registers, beside the state's, for addresses of records that are stored together."""
 
 
 @dataclass(frozen=True)
 class Deferral:
-    """Records that are stored elsewhere.
+    """Records that are stored away from their marks.
 
     Attributes:
         sites: all sites; those of these records are `later`.
         chosen: registers, with those of the flags.
-        stores: by the address of an instruction, the records that are stored in front of it.
-        until: the instructions in front of which no other record may be stored, because an earlier one is left.
+        stores: the records that are stored before an instruction, by its address.
+        until: the instructions before which no other record may be stored, because an earlier one waits.
     """
 
     sites: list[Site]
@@ -73,12 +44,12 @@ class Deferral:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Which records are stored elsewhere.
+    """The loops whose records are stored elsewhere.
 
     Attributes:
-        ends: those of loops in which something is under way where an iteration ends.
-        ahead: also those that end in front of a wait for all products, which mostly are stored there.
-        runs: those of several operations in a row.
+        ends: loops in which copies or products are under way where an iteration ends.
+        ahead: also records that end before a wait for all products, most of which are stored there.
+        runs: records of several operations in a row.
     """
 
     ends: bool
@@ -86,7 +57,7 @@ class Kinds:
     runs: bool = True
 
     def has(self, where: Where) -> bool:
-        """Whether a record that is stored at a place is one of them."""
+        """True if a record that is stored at a place is one of them."""
         return self.runs if where.run else self.ends if where.ends else self.ahead or not where.first
 
 
@@ -106,14 +77,24 @@ def planned(
 ) -> Deferral:
     """Choose records of a pipeline that are stored elsewhere.
 
+    In a loop that waits for all products, a record is stored in the next iteration; docs/design/sass.md has the rules:
+
+            HGMMA                                 the tensor cores begin
+            store the waiting records, if any
+            flag = 1
+            WARPGROUP.DEPBAR 0                    wait for the products
+            clock                                 a record that waits
+        @P0 BRA loop
+            store the waiting records             where the loop ends
+
     Args:
         machine: the kernel.
         sites: copies of marks.
         chosen: the registers of records and state.
         busy: the registers that the kernel uses.
-        room: registers that a thread has had at least up to an instruction.
+        room: least registers of a thread up to an instruction.
         most: registers a thread that it may use.
-        kinds: which of them.
+        kinds: the loops to consider.
     """
     none = Deferral(list(sites), chosen, {}, frozenset())
     if not chosen.state.uniform:
@@ -153,12 +134,12 @@ def planned(
             zeros += [flag, *(site.quad + word for word in _WORDS)]
         found[place] = replace(site, later=True, flag=flag, flagged=stays and where.always)
         for at in where.stores:
-            # what is left of the iteration before comes first
+            # records of the previous iteration come first
             stores.setdefault(at, []).append((where.first, where.depth, place))
         until |= where.until
     if not stores:
         return none
-    # stores come in another order now, so that another one may have read a record's registers last
+    # stores come in another order now, so another one may have read a record's registers last
     found = [replace(one, waits=one.waits or one.act != "exit") for one in found]
     least = min((room.get(at, 0) for at in stores if not chosen.narrow or at not in chosen.narrow.inside), default=0)
     many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
@@ -174,7 +155,7 @@ def planned(
 
 
 def _taken(site: Site, where: Where, sites: Sequence[Site], chosen: Allocation) -> bool:
-    """Whether another record may use a record's registers before it is stored."""
+    """True if another record may use a record's registers before it is stored."""
     if not where.first:
         return [key for key, quad in chosen.quads.items() if quad == site.quad] != [site.record.key]
     return any(one.quad == site.quad and one.spot.at in where.until and one is not site for one in sites)
@@ -193,8 +174,8 @@ def candidates(machine: Machine, placed: Sequence[Copy], pipeline: Set[int]) -> 
 
 
 def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
-    """The plan in which operations of one line have separate records in one loop, and in a block that is in none: they
-    may be left together.
+    """The plan in which operations of one line in one loop, or in one block outside loops, have separate records: they
+    may wait together.
 
     Args:
         machine: the kernel.
@@ -217,7 +198,7 @@ def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
     others, by_mark = dict[int, Record](), {one.spot.mark: one for one in plan.placed}
     for key, some in marks.items():
         copy = 0
-        for mark in sorted(some, reverse=True):  # a begin is of the next end
+        for mark in sorted(some, reverse=True):  # a begin belongs to the next end
             if by_mark[mark].act != "enter":
                 copy = number.get(mark, 0)
             if copy:
@@ -237,7 +218,7 @@ def divided(machine: Machine, plan: rows.Plan, pipeline: Set[int]) -> rows.Plan:
 
 
 def in_order(deferral: Deferral, before: Mapping[int, Sequence[New]]) -> bool:
-    """Whether no record is stored in front of an earlier one. before: what stands in front of each instruction."""
+    """True if no record is stored before an earlier one. before: the code inserted before each instruction."""
     return not any(_stores(new.seen) for at in deferral.until for new in before.get(at, ()))
 
 
@@ -246,5 +227,5 @@ def _stores(one: Instruction | None) -> bool:
 
 
 def _able(site: Site) -> bool:
-    """Whether all that a record needs is known by the end of its instruction."""
+    """True if everything that a record needs is known by the end of its instruction."""
     return site.pipeline and site.word is None and plain(site)

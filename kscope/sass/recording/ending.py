@@ -1,4 +1,4 @@
-"""The end of a slab: recording threads go there in place of the kernel's exits."""
+"""The end of a slab, to which recording threads jump instead of the kernel's exits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _READERS = code.LANDMARKS | {"LDL", "STL"}
 
 
 def read_before(function: Function, at: int, state: State, replaced: Collection[int]) -> dict[int, Control]:
-    """ptxas counts no store right in front of an exit. With a scoreboard, the end of the slab can wait for it.
+    """Add scoreboards to stores before exits, so that the end of the slab can wait for them; ptxas counts none there.
 
-    The instructions of memory read their operands in order, so the last one counts for all; `replaced` ones no longer
-    access memory.
+    Memory instructions read their operands in order, so the last one counts for all; `replaced` ones no longer access
+    memory.
     """
     number = at // BYTES - 1
     while number >= 0 and function.instructions[number].name not in hazards.CONTROL_FLOW:
@@ -40,9 +40,9 @@ def read_before(function: Function, at: int, state: State, replaced: Collection[
 
 
 def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
-    """In front of an exit: recording threads that leave go to the end of the slab instead."""
+    """At an exit: jump to the end of the slab in threads that record."""
     if leaves.conditional:
-        # the others pass it by; these leave by a separate exit, because their predicate may be overwritten
+        # the others continue; these leave by a separate exit, because their predicate may be overwritten
         guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"
         if leaves.guard.lstrip("@!").startswith("U"):
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
@@ -58,7 +58,7 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
 
 
 def end(state: State, last: str) -> list[New]:
-    """Behind the kernel: the end of the slab, see ptx.finish(). At an exit, only the state has a value.
+    """The end of the slab, after the kernel's code, see ptx.finish(). At an exit, only the state has a value.
 
     Only lanes with a slab come here. The anchor is not 2^32 cycles wide. last: the offset of the last place in the
     slab's ring.
@@ -89,9 +89,11 @@ def end(state: State, last: str) -> list[New]:
         f"STG.E.128 {state.place(wire.HEAD_BYTES // 2, 'RZ')}, R{clock}",
         "EXIT",
     )
-    waits = Control(waits=frozenset(SCOREBOARDS))  # what the kernel's last stores read
+    waits = Control(waits=frozenset(SCOREBOARDS))  # read by the kernel's last stores
     first, *rest = texts
-    return timing.tight([state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch)
+    return timing.with_least_stalls(
+        [state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch
+    )
 
 
 def highest(code: Sequence[New]) -> int:
@@ -101,12 +103,12 @@ def highest(code: Sequence[New]) -> int:
 
 
 def _overflowed(state: State, last: str, row: int, limit: int) -> tuple[str, ...]:
-    """In a kernel with rows: one more row if the ring overflowed, with the number of records more than rows."""
+    """In a kernel with rows: one more row if the ring overflowed, with the number of records beyond the rows."""
     if state.extra is None:
         return ()
     in_register = last[0] in "RU"
     over = next(f"P{number}" for number in range(2) if number != state.on)
-    # more rows than places: the offset is at least two behind the last place's
+    # more rows than places: the offset is at least two beyond the last place's
     least = f"{2 * layout.RECORD_BYTES + (0 if in_register else int(last, 16)):#x}"
     return (
         *((f"MOV R{limit}, {last}", f"IADD3 R{limit}, R{limit}, {least}, RZ") if in_register else ()),
@@ -131,7 +133,7 @@ def _new(state: State, text: str) -> New:
 
 
 def _free(state: State, *rows: int) -> Iterator[int]:
-    """The first registers of rows of these lengths that hold nothing of the state."""
+    """The first registers of consecutive groups of these lengths that hold no state."""
     busy = {0, 1, *state.registers}
     for many in rows:
         first = next(n for n in range(0, registers.NUMBERS, many) if not busy & set(range(n, n + many)))

@@ -1,8 +1,6 @@
-"""The texts of the protocol as machine code: ptxas assembles those of kscope/ptx/, in separate kernels.
-
-So the protocol is written once, and the control codes are those of ptxas. Values come in by loads, and go out by
-stores, at addresses that nothing else has: the doors. Both are taken out of the machine code; what remains is given
-other registers, see renaming.py.
+"""Machine code of the protocol: ptxas assembles the texts of kscope/ptx/ in separate kernels. Values enter and leave by
+placeholder accesses, loads and stores at reserved addresses; these are removed, and the rest gets other registers, see
+renaming.py.
 """
 
 from __future__ import annotations
@@ -27,17 +25,18 @@ from .liveness import live
 NAME = "kscope_claim"
 """The kernel of the claim."""
 _IN, _OUT, _STEP, _FENCE = 4096, 8192, 4, 64
-"""Addresses of the doors; the number of the one that keeps a fence."""
+"""Addresses of the placeholder accesses; the one that keeps a fence."""
 _DOOR = re.compile(r"\+(0x[0-9a-f]+)\]")
 _STACK = "R1"
 """The stack's address, which every kernel loads first."""
 _UNIFORM_OPERANDS = 90
-"""The first architecture on which what is inserted keeps values in uniform registers."""
+"""The first architecture on which inserted code keeps values in uniform registers."""
 LOG2_RECORD = 4
 """log2 of a record's bytes."""
 STATE = ("base lo", "base hi", "clocks", "last")
-"""Values of a claim: the address of the slab, what the seal needs of the entry's clocks, and the offset of the last
-place in the slab's ring."""
+"""Values of a claim: the address of the slab, the entry's clocks as the seal needs them, and the offset of the last
+place in the slab's ring.
+"""
 _PAIRS = {"ctl": "ks_ctl", "c": "ks_c", "g": "ks_g", "base": "ks_base"}
 
 
@@ -65,12 +64,12 @@ def text(kernel: ptx.Kernel) -> str:
 
 
 def alone(kernel: ptx.Kernel) -> bool:
-    """Whether at most one lane of a warp records, which is lane 0, and what it knows may be in uniform registers."""
+    """True if at most one lane of a warp records, lane 0, so that its state may be in uniform registers."""
     return kernel.arch >= _UNIFORM_OPERANDS and AllThreads().spec not in kernel.specs and not kernel.late
 
 
 def _begun() -> str:
-    """What the seal needs of the entry's clocks, see ptx.entry(): the anchor is not 2^32 cycles wide."""
+    """The entry's clocks as the seal needs them, see ptx.entry(): the anchor is not 2^32 cycles wide."""
     step, most = wire.WIDTH_CYCLES.bit_length() - 1, (1 << wire.WIDTH_BITS) - 2
     return (
         "\t{ .reg .b32 ks_x, ks_y, ks_z; mov.b64 {ks_x, ks_y}, ks_g; mov.b64 {ks_w, ks_z}, ks_c;\n"
@@ -80,7 +79,7 @@ def _begun() -> str:
 
 
 def _in(names: tuple[str, ...]) -> str:
-    """Loads of these values: one for those that a begin has in a row of registers, so that they may stay there."""
+    """Loads of these values: one for those that a begin has in consecutive registers, so that they may stay there."""
     text = f"\t{{ .reg .b64 ks_door; .reg .b32 ks_x0, ks_x1, ks_x2, ks_x3; mov.u64 ks_door, {_IN};\n"
     for row in rows(names):
         into = [f"ks_x{place}" if " " in name else f"ks_{name}" for place, name in enumerate(row)]
@@ -88,13 +87,13 @@ def _in(names: tuple[str, ...]) -> str:
         text += f"\tld.volatile.global{many}.u32 {words}, [ks_door+{_STEP * names.index(row[0])}];\n"
         if " " in row[0]:
             text += f"\tmov.b64 {_PAIRS[row[0].partition(' ')[0]]}, {{ks_x0, ks_x1}};\n"
-    # a clock is a fence: no door stands behind it, where its registers have been used. It is taken out like a door
+    # a clock is a fence: no placeholder follows it, where its registers have been used. It is removed like one
     fence = f"mov.u64 ks_fence, %clock64; st.volatile.global.u64 [ks_door+{_OUT - _IN + _STEP * _FENCE}], ks_fence;"
     return f"{text}\t.reg .b64 ks_fence; {fence}\n\t}}\n"
 
 
 def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The values between begin and claim that are in a row of registers: the gate's first words, and pairs."""
+    """The values between begin and claim in consecutive registers: the gate's first words, and pairs."""
     number = 0
     while number < len(names):
         many = 4 if names[number] == "epoch" else 2 if names[number].endswith(" lo") else 1
@@ -122,9 +121,9 @@ class Fragment:
         instructions: its machine code up to the padding.
         attributes: those of its kernel.
         name: its kernel's.
-        comes: in-doors: the value's number, by address.
-        goes: out-doors: the value's number, by address.
-        zeros: instructions of which only addresses of doors are made, and the fence behind them.
+        comes: incoming placeholders: the value's number, by address.
+        goes: outgoing placeholders: the value's number, by address.
+        zeros: instructions that only compute addresses of placeholders, and the fence after them.
         arch: the architecture that it is for.
     """
 
@@ -138,7 +137,7 @@ class Fragment:
 
     @property
     def code(self) -> tuple[Instruction, ...]:
-        """The instructions without doors and their addresses."""
+        """The instructions without placeholders and their addresses."""
         gone = {*self.comes, *self.goes, *self.zeros}
         return tuple(one for one in self.instructions if one.at not in gone)
 
@@ -152,13 +151,13 @@ class Fragment:
         )
 
     def register(self, at: int) -> int:
-        """The register of the door at an address."""
+        """The register of the placeholder at an address."""
         one = next(one for one in self.instructions if one.at == at)
         operand = one.operands[0] if at in self.comes else one.operands[-1]
         return int(operand.removesuffix(".reuse")[1:])
 
     def enters(self, at: int) -> Iterator[tuple[int, int]]:
-        """The values that come through a door, by number, and the register of each."""
+        """The values that a placeholder loads, by number, and the register of each."""
         one = next(one for one in self.instructions if one.at == at)
         many = next((many for part, many in (("128", 4), ("64", 2)) if part in one.code.split(".")), 1)
         return ((self.comes[at] + n, self.register(at) + n) for n in range(many))
@@ -196,7 +195,7 @@ def read(file: elf.Elf, function: Function) -> Fragment:
 
 
 def _door(one: Instruction, name: str, first: int) -> int | None:
-    """The number of the value that a door lets through; None for other instructions."""
+    """The number of a placeholder's value; None for other instructions."""
     if one.name != name or ".STRONG.SYS" not in one.code:
         return None
     found = _DOOR.search(one.operands[-1 if name == "LDG" else 0])
@@ -205,10 +204,10 @@ def _door(one: Instruction, name: str, first: int) -> int | None:
 
 
 def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
-    """The instructions with results that are only used for addresses of doors."""
+    """The instructions whose results are only used for addresses of placeholders."""
 
     def reads(one: Instruction) -> frozenset[str]:
-        """What an instruction reads; a door's address does not count."""
+        """The registers that an instruction reads, without a placeholder's address."""
         if one.at not in doors:
             return one.reads
         return frozenset({one.operands[-1].removesuffix(".reuse")} if one.name == "STG" else ())
@@ -222,7 +221,7 @@ def _zeros(code: list[Instruction], doors: set[int]) -> frozenset[int]:
 
 
 Door = Callable[[str, int], "list[New]"]
-"""What stands in place of a door: by the value's name, and its register."""
+"""Code that replaces a placeholder, by the value's name and its register."""
 
 
 def spliced(
@@ -234,17 +233,17 @@ def spliced(
     goes: Door,
     prefix: str,
 ) -> tuple[list[New], list[New]]:
-    """A fragment's code up to its last exit, which becomes its end, and what lies behind. Cycles are those of the
-    fragment with its doors; timing.tight() gives it those that it needs.
+    """Return a fragment's code up to its last exit, which becomes its end, and the code after that. Cycles include the
+    placeholders; timing.with_least_stalls() recomputes them.
 
     Args:
         fragment: the fragment.
-        values: names of the values that come and go.
+        values: names of the incoming and outgoing values.
         names: other registers.
         boards: other scoreboards.
-        comes: what stands in place of a door through which a value comes.
-        goes: the same of one through which it goes.
-        prefix: begins the labels, which are those of no other code.
+        comes: code for a placeholder of an incoming value.
+        goes: code for a placeholder of an outgoing value.
+        prefix: begins the labels; no other code uses it.
     """
     code = fragment.instructions
     exits = [one.at for one in code if one.name == "EXIT" and not one.conditional]
@@ -294,7 +293,7 @@ def spliced(
             to = None if one.target is None else f"{prefix}{one.target:x}"
             seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
             made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
-        if one.at in fragment.goes:  # the registers that they are moved to may have been in use until here
+        if one.at in fragment.goes:  # the target registers may have been in use until here
             waits |= {boards[board] for board in counted}
         if one.at in gone and waits:
             made = [writing.new("NOP", Control(waits=waits), arch=fragment.arch), *made]
@@ -311,7 +310,7 @@ def spliced(
 
 
 def descriptor(fragment: Fragment) -> str:
-    """The constant with the descriptor of global memory: what ptxas loads for the doors."""
+    """The constant with the descriptor of global memory, which ptxas loads for the placeholders."""
     door = next(one for one in fragment.instructions if one.at in fragment.goes)
     found = re.search(r"desc\[(UR\d+)\]", door.operands[0])
     assert found is not None
@@ -321,5 +320,5 @@ def descriptor(fragment: Fragment) -> str:
 
 
 def groups(fragment: Fragment) -> Iterator[tuple[int, int]]:
-    """Registers of the code, without doors, that must stay in a row: the first one's number, and how many."""
+    """Registers of the code, without placeholders, that must stay consecutive: the first one's number, and how many."""
     yield from renaming.groups(fragment.code)

@@ -1,4 +1,4 @@
-"""The regions of a recorded kernel's instructions, kept in its cubin for samples of where warps stand."""
+"""The regions of a recorded kernel's instructions, kept in its cubin for PC samples."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from . import regions
 
 
 def kept(data: bytes, insertion: Insertion, machine: code.Machine, text: code.Text) -> bytes:
-    """The cubin with the region of each instruction, by the statement that it comes from.
+    """Return the cubin with the region of each instruction, by the statement from which it comes.
 
     Args:
-        data: what insert.inserted() made.
+        data: result of insert.inserted().
         insertion: what was inserted.
         machine: the function before.
         text: its text.

@@ -1,8 +1,4 @@
-"""A kernel of plain machine code becomes one that records: claim at the entry, records at its marks, end at its exits.
-
-A region has four registers in a row, which are its record. Its begin is one clock read into the first of them; its end
-is a clock read into the third, and a store of all four.
-"""
+"""Adds recording to the machine code of a kernel: claim at the entry, records at its marks, end at its exits."""
 
 from __future__ import annotations
 
@@ -27,10 +23,10 @@ from ..cubin.instructions import BYTES, Function
 from ..encoding import forms
 from ..placing import code, labels, paths, pipeline, place
 from . import (
-    aside,
     choosing,
     claiming,
     deferring,
+    early_clocks,
     ending,
     fragments,
     kept_segments,
@@ -47,10 +43,10 @@ from . import (
 )
 
 Assembler = Callable[[str, bool], bytes]
-"""ptxas: from a text to a cubin. The second argument: whether it needs a line table."""
+"""ptxas: assembles a text to a cubin. The second argument is True if it needs a line table."""
 _BANK = ".nv.constant3"
 _PIPELINES = frozenset({90})
-"""Architectures whose operations on barriers are known."""
+"""Architectures with known barrier instructions."""
 _RESULT, _ANY, _MOVES = 16, 255, 5
 """The first bit of an instruction's result register, the mask of a register, and the cycles of a move."""
 
@@ -64,9 +60,9 @@ class Recorded:
         registers: of a thread, before and now.
         warps: that an SM has registers for, before and now.
         marks: the marks that record, in the order of the text.
-        spots: where their copies stand.
-        layouts: of the rows that it writes.
-        shared: marks whose clock another one reads, which comes first.
+        spots: places of their copies.
+        layouts: of its rows.
+        shared: marks whose clock is also read for an earlier one.
     """
 
     data: bytes
@@ -94,17 +90,17 @@ def recorded(
 
     Args:
         text: PTX with marks, and with the module's symbols.
-        kernel: what the texts of the protocol depend on.
+        kernel: the options of the protocol's code.
         assemble: ptxas, which may be called in threads.
         name: the kernel's symbol; empty: the only kernel with marks.
         others: the text's cubin in which other kernels record already; None if no kernel does.
-        blocks: that fit on an SM, whatever the registers; None if that is not known.
+        blocks: that fit on an SM without regard to registers; None if unknown.
 
     Returns:
         The cubin, checked.
 
     Raises:
-        UnsupportedError: something of it is not supported; the message says what.
+        UnsupportedError: the kernel is not supported; the message says why.
     """
     labeled = labels.labeled(text, name)
     kernel = _of_lane_0(replace(kernel, anchored=False), labeled)
@@ -150,7 +146,7 @@ def recorded(
 
     def finished(deferral: deferring.Deferral, parted: bool = False) -> Recorded:
         chosen, state = deferral.chosen, deferral.chosen.state
-        sites = aside.placed(deferral.sites, chosen, free.busy, most)
+        sites = early_clocks.placed(deferral.sites, chosen, free.busy, most)
         if parted:
             claims = partitions.placed(
                 machine, claim, kernel, chosen, sites, deferral.stores.keys(), _control(file), fewest, highest
@@ -213,14 +209,14 @@ def recorded(
 
 
 def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> None:
-    """Refuse a kernel of which ptxas made other code because of the labels."""
+    """Refuse a kernel whose code the labels changed."""
     plain, other = (one.find(function.section) for one in (file, labeled))
     if plain is None or other is None or plain.content != other.content:
         raise UnsupportedError(f"{function.name}: this ptxas makes other code of other line numbers")
 
 
 def _control(file: elf.Elf) -> int:
-    """Where the address of the control block is in constant bank 3."""
+    """Offset of the control block's address in constant bank 3."""
     for one in file.symbols():
         if one.name == wire.CTL_SYMBOL and file.sections[one.section].name == _BANK:
             return one.value
@@ -228,7 +224,7 @@ def _control(file: elf.Elf) -> int:
 
 
 def _of_lane_0(kernel: ptx.Kernel, labeled: labels.Labeled) -> ptx.Kernel:
-    """The kernel with records of lane 0 only: marks of a pipeline, which any lane may record, are recorded by it, see
+    """The kernel with records of lane 0 only: lane 0 also records marks of a pipeline that any lane may record, see
     pipeline.py.
     """
     if not any(map(pipeline.is_pipeline, labeled.marks)):
@@ -279,7 +275,7 @@ def _site(
 def _counted(
     function: Function, put: Mapping[int, list[New]], controls: Mapping[int, Control], replaced: Mapping[int, int]
 ) -> dict[int, Control]:
-    """Own instructions get a second cycle if the inserted one behind them waits for their scoreboard."""
+    """Give a kernel instruction a second cycle if the inserted one after it waits for its scoreboard."""
     found = dict[int, Control]()
     for at, some in put.items():
         if at - BYTES in replaced:  # a move has no scoreboard
@@ -292,7 +288,7 @@ def _counted(
 
 
 def _moved(put: Mapping[int, list[New]], replaced: Mapping[int, int]) -> dict[int, Control]:
-    """Moves of a value or a predicate get enough cycles if the inserted instruction after them reads the register."""
+    """Give moves of a value or a predicate enough cycles if the inserted instruction after them reads the register."""
     found = dict[int, Control]()
     for at, word in replaced.items():
         some, register = put.get(at + BYTES), f"R{word >> _RESULT & _ANY}"

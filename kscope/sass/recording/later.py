@@ -1,7 +1,5 @@
-"""The instructions that store records elsewhere than at their marks, see deferring.py.
-
-Several records that are stored together have their addresses computed first, because each of these waits until the
-store before has read its own.
+"""Code that stores deferred records, see deferring.py. Addresses of records that are stored together are computed
+first, because computing one waits until the previous store has read its own.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class Later:
 
 
 def kept(site: Site, state: State) -> list[New]:
-    """At a record's mark: that there is one to store, in the lanes that execute the operation."""
+    """At a record's mark: set the flag of the record in the lanes that execute the operation."""
     if site.warp_flag is not None:
         text = f"USEL UR{site.warp_flag}, URZ, 0x1, {site.guard.lstrip('@!')}"
         return [about(site, _new(state, site, text))]
@@ -47,7 +45,7 @@ def stores(some: Later, state: State, last: str, needed: Needed) -> list[New]:
 
     Args:
         some: the records.
-        state: what a lane knows.
+        state: registers of the lane's state.
         last: offset of the last place in a slab's ring: a register or a number.
         needed: predicates that the code needs there.
     """
@@ -69,7 +67,7 @@ def stores(some: Later, state: State, last: str, needed: Needed) -> list[New]:
 
 
 def _flags(some: Later, state: State) -> Iterator[New]:
-    """No record is left now; or the next ones are, from here on."""
+    """Clear the flags of stored records, and set those of the next ones."""
     for flag, site in {site.flag: site for site in reversed(some.sites)}.items():
         if flag in some.begins:
             yield _set(site, state)
@@ -83,12 +81,12 @@ def _set(site: Site, state: State, guard: str = "") -> New:
 
 
 def _reads_guard(site: Site) -> bool:
-    """Whether a record is stored under its guard; else its flag includes the guard."""
+    """True if a record is stored under its guard; else its flag includes the guard."""
     return bool(site.guard) and site.warp_flag is None and (site.flag is None or site.flagged)
 
 
 def _tests(site: Site, state: State) -> tuple[str, ...]:
-    """The comparisons that give a record's predicate, "#"; empty if that is the kernel's."""
+    """The comparisons that compute a record's predicate, "#"; empty if the kernel has it."""
     also = "PT" if state.on is None else f"P{state.on}"
     found = list[str]()
     if site.flag is not None:
@@ -112,10 +110,10 @@ class _Group:
 
     Attributes:
         sites: their ends.
-        state: what a lane knows.
+        state: registers of the lane's state.
         tests: the predicate of each row of comparisons.
         addresses: a register for the address of each record.
-        waits: a store before may not have read one of these.
+        waits: the previous store may not have read one of these.
     """
 
     sites: tuple[Site, ...]
@@ -157,7 +155,7 @@ class _Group:
 
 
 def _groups(sites: Sequence[Site], state: State, free: Sequence[int]) -> Iterator[_Group]:
-    """Records in their order, as many together as there are predicates and registers for."""
+    """Records in order, as many together as there are predicates and registers."""
     every = (state.address, *state.addresses)
     some, tests, left, waits = list[Site](), dict[tuple[str, ...], int](), every, True
     for site in sites:

@@ -1,8 +1,5 @@
-"""Registers that the kernel uses elsewhere, lent to records where it has no value in them.
-
-A register can be lent to a record if, wherever the record is open, no value in it is needed, no instruction uses it,
-and none that is in flight will. Behind the record's store, the kernel's next use of the register waits until the store
-has read it.
+"""Lends registers of the kernel to records where they hold no value. A register can be lent if, while the record is
+open, no value in it is needed and no instruction, nor one in flight, uses it.
 """
 
 from __future__ import annotations
@@ -20,11 +17,11 @@ from .regions import Key
 
 @dataclass(frozen=True)
 class Span:
-    """Where a record is open.
+    """The instructions at which a record is open.
 
     Attributes:
-        begins: the instructions in front of which it begins.
-        ends: the instructions in front of which it is stored.
+        begins: the instructions before which it begins.
+        ends: the instructions before which it is stored.
         holding: the instructions that write its value or its predicate, which may run before it begins.
     """
 
@@ -35,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Lender:
-    """Knows where registers of a function are free."""
+    """Finds registers of a function that are free."""
 
     function: Function
 
@@ -56,7 +53,7 @@ class Lender:
         return self._between(span.begins | span.holding, span.ends)
 
     def _between(self, begins: frozenset[int], ends: frozenset[int]) -> frozenset[int]:
-        """The instructions that run from the first ones until one of the others, which are not among them."""
+        """The instructions that run from the first ones up to, but without, one of the others."""
         inside, work = set[int](), list(begins)
         while work:
             at = work.pop()
@@ -66,7 +63,7 @@ class Lender:
         return frozenset(inside)
 
     def _held(self, span: Span) -> frozenset[int]:
-        """The instructions in front of which a record's registers have its value, up to its begin."""
+        """The instructions before which a record's registers hold its value, up to its begin."""
         before = self._between(span.holding, span.begins | span.ends)
         return frozenset(to for at in before for to in self._next(self._by_address[at])) - (span.ends - span.begins)
 
@@ -80,9 +77,9 @@ class Lender:
         return frozenset(found)
 
     def overlapping(self, spans: Mapping[Key, Span]) -> frozenset[frozenset[Key]]:
-        """Pairs of records that are open at the same instruction: the value of one may be there before it begins."""
+        """Pairs of records that are open at the same instruction; the value of one may be written before it begins."""
         inside = {key: self.inside(span) for key, span in spans.items()}
-        # where instants without a value stand, and where other records use their registers in front of an instruction
+        # places of instants without a value, and those where other records use their registers
         points = {key: span.ends for key, span in spans.items() if not span.begins | span.holding}
         used = {key: inside[key] - span.begins - span.holding | self._held(span) for key, span in spans.items()}
         return frozenset(
@@ -95,7 +92,7 @@ class Lender:
         return [to for to in hazards.successors(one) if to in self._by_address]
 
     def waits(self, span: Span, lent: frozenset[str]) -> frozenset[int]:
-        """The instructions in front of which the code must wait for a record's store: the next that use its registers.
+        """The instructions before which the code must wait for a record's store: the next that use its registers.
 
         Args:
             span: the record's.

@@ -1,4 +1,4 @@
-"""Where the instructions of marks stand: at their spots, and what needs time a few own instructions later."""
+"""Inserts the instructions of marks: at their spots, or a few kernel instructions later where they need time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STARTS = ("enter", "clock")
 _CLOCK = 8
 """Cycles until a clock can be stored."""
 _FAR = 96
-"""Own instructions that are looked at."""
+"""Kernel instructions that are examined."""
 _TENSOR_CORES = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
 _TENSORS = _TENSOR_CORES | {"WARPGROUP"}
 _BATCH = 24
-"""Own instructions around those of tensor cores."""
+"""Kernel instructions around those of tensor cores."""
 _WAITS = frozenset({"WARPGROUP", "BAR", "DEPBAR", "SYNCS"})
 _LIMITS = frozenset({"USETMAXREG", "BRX", "RET"})
 _LOUD = frozenset({"HMMA", "IMMA", "DMMA", "SHFL", "MUFU"})
@@ -38,10 +38,10 @@ class Marks:
     """The instructions of marks.
 
     Attributes:
-        before: by the address of an own instruction, what stands in front of it.
-        after: by the address of an own instruction, what stands behind it.
-        replaced: other instructions in place of own ones.
-        holding: the replaced instructions, with what each holds.
+        before: code inserted before the kernel instruction at each address.
+        after: code inserted after the kernel instruction at each address.
+        replaced: replacements of kernel instructions.
+        holding: the replaced instructions, with the value that each holds.
     """
 
     before: dict[int, list[New]] = field(default_factory=dict)
@@ -62,11 +62,11 @@ def placed(
 
     Args:
         function: the kernel without its marks.
-        sites: copies of marks, in the order in which those of one place stand there.
+        sites: copies of marks; those at one place in the order in which they are inserted.
         writer: writes their instructions.
-        claims: the instructions in front of which the kernel claims its slab.
+        claims: the instructions before which the kernel claims its slab.
         used: registers that the kernel uses.
-        left: by the address of an instruction, records that are stored in front of it.
+        left: records that are stored before an instruction, by address.
     """
     needed = registers.needed_predicates(function)
     tensors = any(one.name in _TENSOR_CORES for one in function.instructions)
@@ -74,14 +74,14 @@ def placed(
     for at, some in left.items():
         predicates = Needed(needed[at], registers.calm_predicates(function, at))
         made.before[at] = list(timing.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some.sites)))
-        made.before[at] += timing.tight(writer.at(some.sites[0]).elsewhere(some, predicates), function.arch)
+        made.before[at] += timing.with_least_stalls(writer.at(some.sites[0]).elsewhere(some, predicates), function.arch)
     all_writers = writer
     for number, site in enumerate(sites):
         spot, writer = site.spot, all_writers.at(site)
         made.replaced |= writer.replaced(site)
         made.holding |= dict.fromkeys(writer.replaced(site), Word(site.record.key, "held"))
         known = clocks.get(spot.at)
-        # a part with few registers ends the instructions that are looked at, and uses none of these
+        # a part with few registers ends the instructions that are examined, and uses none of these
         lent = not site.low and bool(used & frozenset(range(site.quad, site.quad + registers.RECORD)))
         ahead, open_end = _ahead(function, sites[number:], claims, known.at if known else spot.at)
         ahead = [] if lent else ahead
@@ -114,9 +114,9 @@ class _Clock:
     """The last clock that was read for the marks of one spot.
 
     Attributes:
-        at: the own instruction in front of which it stands.
-        last: its place among the inserted ones there; None if others must stand behind all of these.
-        stored: registers of records that were stored behind it.
+        at: the kernel instruction before which it is inserted.
+        last: its position among the inserted ones there; None if others must follow all of these.
+        stored: registers of records that are stored after it.
     """
 
     at: int
@@ -126,14 +126,14 @@ class _Clock:
 
 @dataclass(frozen=True)
 class _Around:
-    """The own instructions that a site's may stand behind.
+    """The kernel instructions that the instructions of a site may follow.
 
     Attributes:
         ahead: all of them.
-        quiet: those that only compute, which its clock may stand behind.
-        open_end: no other mark needs the place behind these: the block ends, or what follows was not examined. None in
-            a kernel without tensor cores.
-        delay: how many own instructions stand in front of its store, because no predicate is free before; or 0.
+        quiet: those that only compute, which its clock may follow.
+        open_end: no other mark needs the place after these: the block ends, or the rest was not examined. None in a
+            kernel without tensor cores.
+        delay: number of kernel instructions before its store, because no predicate is free earlier; or 0.
     """
 
     ahead: Sequence[Instruction]
@@ -143,7 +143,7 @@ class _Around:
 
 
 def _cycles(function: Function, start: int, end: int) -> int:
-    """Cycles that the kernel's instructions from one address to another take at least."""
+    """Least cycles of the kernel's instructions from one address to another."""
     if not start < end < start + _CLOCK * BYTES:
         return _CLOCK
     return sum(max(1, one.control.stall) for one in function.instructions[start // BYTES : end // BYTES])
@@ -152,8 +152,8 @@ def _cycles(function: Function, start: int, end: int) -> int:
 def _on(
     writer: Writer, site: Site, ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]
 ) -> tuple[int | None, int]:
-    """The predicate of the lanes that record: the kernel's, or the one that is free behind most of the own instructions
-    that the site's may stand behind; and how many these are. None if there is none.
+    """The predicate of the lanes that record: the kernel's, or the one that is free after most of the kernel
+    instructions that the site's may follow; and the number of these. None if there is none.
     """
     if site.act in STARTS or site.later or (writer.state.on is not None and not site.guard):
         return writer.state.on or 0, len(ahead)
@@ -168,7 +168,9 @@ def _on(
 
 
 def _later(ahead: Sequence[Instruction], needed: Mapping[int, frozenset[str]]) -> tuple[int | None, int]:
-    """A predicate that is free as late as a mark's store may stand, and how many own instructions are before that."""
+    """A predicate that is free as late as a mark's store may come, and the number of kernel instructions before
+    that.
+    """
     for many in range(len(ahead), 0, -1):
         busy = needed[ahead[many - 1].at + BYTES]
         free = [number for number in range(PREDICATES) if f"P{number}" not in busy]
@@ -187,8 +189,8 @@ def _spread(
 ) -> None:
     """Add the instructions of a flexible site.
 
-    Behind a barrier or a wait, own instructions that only compute take the time until it has stopped the warp. Marks of
-    one spot read their clocks one behind the other, as far as their registers allow.
+    After a barrier or a wait, kernel instructions that only compute fill the time until it has stopped the warp. Marks
+    of one spot read their clocks one after the other, as far as their registers allow.
     """
     read, early, follows = steps.read, steps.early, steps.follows
     ahead, quiet, open_end = around.ahead, around.quiet, around.open_end
@@ -221,8 +223,8 @@ def _spread(
 
 
 def _bounds(site: Site, ahead: Sequence[Instruction]) -> tuple[int, int]:
-    """Behind how many own instructions stand those that read the operands of the mark's own one: behind that one, as
-    long as the operands stay.
+    """The least and the most kernel instructions before those that read the operands of the mark's instruction: after
+    that one, while the operands stay.
     """
     source = site.spot.source
     if source is None or not ahead or ahead[0].at != source.at:
@@ -232,11 +234,11 @@ def _bounds(site: Site, ahead: Sequence[Instruction]) -> tuple[int, int]:
 
 
 def _late(ahead: Sequence[Instruction], open_end: bool | None) -> int:
-    """How many own instructions stand in front of a record's store in a kernel with tensor cores; 0 for as few as its
-    clock needs.
+    """Number of kernel instructions before a record's store in a kernel with tensor cores; 0 for as few as its clock
+    needs.
 
-    A store in front of these, or of copies, delays them, also one that does not run. So it stands in front of the last
-    wait that the next record leaves room for, or at the end of the block.
+    A store before these, or before copies, delays them, even one that does not run. So it precedes the last wait that
+    the next record leaves room for, or the end of the block.
     """
     if open_end is None:
         return 0
@@ -247,15 +249,15 @@ def _late(ahead: Sequence[Instruction], open_end: bool | None) -> int:
 
 
 def _with(read: New, new: New) -> int:
-    """A clock read with the cycles of another one behind it."""
+    """Adds the cycles of a further clock read to one."""
     return controlled(read.word, replace(control(read.word), stall=control(new.word).stall))
 
 
 def _ahead(
     function: Function, sites: Sequence[Site], claims: frozenset[int], start: int
 ) -> tuple[list[Instruction], bool]:
-    """The own instructions that the first site's instructions may stand behind: those in front of the next mark that
-    stores, or uses its registers. And whether it is not such a mark that ends them.
+    """The kernel instructions that the first site's instructions may follow: those before the next mark that stores, or
+    uses its registers. And True if something else than such a mark ends them.
     """
     site, *others = sites
     targets, found = function.targets, list[Instruction]()
@@ -268,7 +270,7 @@ def _ahead(
         ):
             return found[:-1] if entered and one.at in targets else found, False
         if entered or one.name in CONTROL_FLOW or one.name in _LIMITS:
-            if entered and one.at in targets:  # what stands behind the last instruction is also branched to
+            if entered and one.at in targets:  # code after the last instruction is also branched to
                 found = found[:-1]
             break
         found.append(one)
@@ -276,7 +278,7 @@ def _ahead(
 
 
 def _quiet(ahead: Sequence[Instruction], marks: frozenset[int]) -> Iterator[Instruction]:
-    """The instructions up to the first that does more than computing, waits, or has other marks in front."""
+    """The instructions up to the first that does more than computing, waits, or has other marks before it."""
     if any(one.name in _TENSORS for one in ahead):
         return
     for one in ahead:

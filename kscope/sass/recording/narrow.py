@@ -1,15 +1,5 @@
-"""A part of a kernel that runs with few registers, all of which the kernel uses elsewhere.
-
-Warp-specialized kernels give registers back in the warps that only copy. Where a lane keeps what it knows in registers
-that are gone there, these values are moved to registers that this part does not use, and back behind it:
-
-        MOV R24, R97                          what the lane knows
-        USETMAXREG.DEALLOC 40
-        ...                                   records are written with R24
-    again:
-        USETMAXREG.TRY_ALLOC UP0, 256
-    @!P0 BRA again
-        MOV R97, R24
+"""Recording in the part of a kernel that runs with few registers. State in registers that were released is moved, and
+restored afterwards.
 """
 
 from __future__ import annotations
@@ -29,12 +19,23 @@ from .state import State
 class Narrow:
     """The part of a kernel with the fewest registers.
 
+    Warp-specialized kernels release registers in the warps that only copy. State in released registers is moved to
+    registers that this part does not use, and restored after it:
+
+            MOV R24, R97                          the lane's state
+            USETMAXREG.DEALLOC 40
+            ...                                   records are written with R24
+        again:
+            USETMAXREG.TRY_ALLOC UP0, 256
+        @!P0 BRA again
+            MOV R97, R24
+
     Attributes:
-        begin: the instruction that gives registers back.
-        ends: the instructions behind it, in front of which there are as many as before.
+        begin: the instruction that releases registers.
+        ends: the instructions after it, before which there are as many as before.
         inside: its instructions.
-        free: registers that have no value there.
-        limit: how many registers a thread has elsewhere, at least.
+        free: registers without a value there.
+        limit: least registers of a thread elsewhere.
     """
 
     begin: int
@@ -68,8 +69,8 @@ def found(function: Function) -> Narrow | None:
 
 
 def moves(state: State, low: State) -> list[New]:
-    """What puts the values that a lane keeps in one state's registers into those of another one."""
+    """Moves of the lane's state from one state's registers to those of another one."""
     pairs = ((low.offset, state.offset), (low.mine, state.mine), (low.extra, state.extra))
-    on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
+    on = "" if state.on is None else f"@P{state.on} "  # elsewhere, the lane's state was not written
     texts = [f"{on}MOV R{into}, R{of}" for into, of in pairs if into is not None and of is not None]
-    return timing.tight([state.new(text) for text in texts], state.arch)
+    return timing.with_least_stalls([state.new(text) for text in texts], state.arch)

@@ -1,8 +1,7 @@
 """Claims of a kernel whose warps part at its entry: one on each way.
 
-A warp waits for the answer of its claim. A kernel that loads anything at its entry waits there meanwhile. One whose
-warps part there, into those that copy and those that multiply, has nothing to wait for yet, and all of a block's warps
-wait for those that initialize its barriers:
+A warp waits for the answer of its claim. If a kernel's warps part at its entry, into those that copy and those that
+multiply, all warps of a block then wait for those that initialize its barriers: the claim comes after the first work.
 
         begin, loads of the gate
     @P0 BRA multiply
@@ -41,18 +40,18 @@ def placed(
     room: Mapping[int, int],
     most: int,
 ) -> tuple[Claim, ...]:
-    """Place a claim on each way behind the entry.
+    """Place a claim on each way after the entry.
 
     Args:
         machine: the kernel.
         claim: the claim.
-        kernel: what their texts depend on.
+        kernel: the values on which their texts depend.
         allocation: registers of records and state.
         sites: copies of marks.
-        stores: the instructions in front of which records are stored that are stored later.
+        stores: the instructions before which deferred records are stored.
         control: offset of the control block's address in constant bank 3.
-        room: registers that a thread has had at least up to an instruction.
-        most: registers a thread that it may use.
+        room: least number of registers that a thread has had up to an instruction.
+        most: number of registers that a thread may use.
 
     Raises:
         UnsupportedError: the kernel has no such ways, or leaves too little there.
@@ -81,7 +80,7 @@ def placed(
     predicate = claiming.free_predicate(function, loaded)
     descriptor = fragments.descriptor(claim)
     begin = beginning.begun(kernel, {}, free, gates[0], control, predicate, descriptor, state.descriptor)
-    parts, made = [timing.tight(some, function.arch) for some in (begin.clocks, begin.loads)], list[Claim]()
+    parts, made = [timing.with_least_stalls(some, function.arch) for some in (begin.clocks, begin.loads)], list[Claim]()
     for number, (way, (at, some)) in enumerate(zip(ways, found, strict=True)):
         written = _written(sites, {*some, *(one.at for one in entry)})
         _, every = claim_registers.free(known, at, written, frozenset())
@@ -92,15 +91,15 @@ def placed(
         keys = frozenset(one.record.key for one in sites if sinks.block_of(machine, one) in behind)
         place = claiming.Place(known, at, written, late, chosen, boards, gates[0], f" {number}", keys)
         test, cold, rare, highest = claiming.claimed(place, claim, kernel, allocation, begin.where)
-        tested = tuple(timing.tight(test, function.arch))
+        tested = tuple(timing.with_least_stalls(test, function.arch))
         begins, loads = ((), ()) if number else map(tuple, parts)
         made.append(Claim(begins, loads, tested, tuple(cold), tuple(rare), loaded, at, highest))
     return tuple(made)
 
 
 def _place(machine: Machine, way: int, sites: Sequence[Site], stores: Collection[int]) -> tuple[int, frozenset[int]]:
-    """Where the claim of a way stands, and the addresses of what runs before: where records are stored together, if
-    nothing is stored before; else where the way begins.
+    """The place of a way's claim, and the addresses of the code before it: where records are stored together, if
+    nothing is stored before; else the beginning of the way.
     """
     ahead, chain = machine.flow.predecessors[way], sinks.chain(machine, way)
     code = [one.at for block in chain for one in machine.blocks[block]]

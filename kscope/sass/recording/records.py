@@ -1,6 +1,5 @@
-"""The instructions of a record: what marks insert, and what stands in place of those that held their values.
-
-sites.py has what they are about.
+"""The instructions of a record: those that marks insert, and those that replace the instructions which held their
+values. sites.py has their data.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .sites import END, VALUE, Needed, Site, about, barrier, constants, guarded
 from .state import State
 
 _VALUE_TAKES = 6
-"""Cycles of an instruction that makes a value, for those behind it."""
+"""Cycles from an instruction that makes a value to its readers."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Steps:
 
     Attributes:
         read: reads its clock.
-        early: read the operands of the mark's own instruction.
-        follows: what follows.
+        early: read the operands of the mark's instruction.
+        follows: the rest.
     """
 
     read: New
@@ -41,9 +40,9 @@ class Writer:
     """Writes the instructions of marks.
 
     Attributes:
-        state: what a lane knows.
+        state: registers of the lane's state.
         last: offset of the last place in a slab's ring: a register or a number.
-        low: what a lane knows in the part of the kernel with few registers; None if that is in the same ones.
+        low: the state in the part of the kernel with few registers; None if it is in the same ones.
     """
 
     state: State
@@ -55,7 +54,7 @@ class Writer:
         return replace(self, state=self.low, low=None) if site.low and self.low is not None else self
 
     def flexible(self, site: Site) -> bool:
-        """Whether the kernel's own instructions may stand between those of a site."""
+        """True if the kernel's instructions may come between those of a site."""
         spot = site.spot
         return not (spot.guard or spot.after or site.record.conditional)
 
@@ -92,7 +91,7 @@ class Writer:
         code = Control(waits=done) if site.waits else Control()
         if site.later:
             values = [new(text) for text in barrier(site)]
-            values = [one for one in values if one.borrowed]  # the others are made where it is stored
+            values = [one for one in values if one.borrowed]  # the others are made at the store
             return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [*later.kept(site, state), *values], [])
         if site.act in ("exit", "clock"):
             return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [], store if site.act == "exit" else [])
@@ -106,14 +105,14 @@ class Writer:
         return later.stores(some, self.state, self.last, needed)
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
-        """What stands at a site's spot. needed: predicates that the code needs there."""
+        """The code at a site's spot. needed: predicates that the code needs there."""
         made = {"enter": self._enter, "exit": self._leave, "clock": self._clock}.get(site.act, self._point)
         saved = self._saved(site, needed)
         news = [(text, self.state.new(text, code)) for text, code in made(site, needed)]
         return [about(site, replace(new, word_of=self._word(site, text)), saved) for text, new in news]
 
     def replaced(self, site: Site) -> dict[int, int]:
-        """Other instructions in place of those that held the site's value and predicate."""
+        """Replacements for the instructions that held the site's value and predicate."""
         found = dict[int, int]()
         for one, word in zip(site.held, (VALUE, END), strict=True):
             if one is None:
@@ -139,11 +138,11 @@ class Writer:
         yield f"CS2R.32 R{site.clock}, SR_CLOCKLO", self._waiting(Control()) if site.waits else Control()
 
     def _more(self, site: Site) -> str:
-        """Counts the records of a row."""
+        """Count the records of a row."""
         return f"IADD3 R{self.state.extra}, R{self.state.extra}, {site.more:#x}, RZ"
 
     def _word(self, site: Site, text: str) -> Word:
-        """What an instruction of a site writes."""
+        """Kind of the word that an instruction of a site writes."""
         if site.word is not None and "CS2R" in text:
             return Word(site.record.key, clock=wire.CLOCK_WORDS.index(site.word))
         if site.word is not None and text == f"MOV R{site.quad}, R{site.aside}":
@@ -177,7 +176,7 @@ class Writer:
         yield from self._store(site, needed)
 
     def _owner(self, site: Site, needed: Needed) -> tuple[int, bool]:
-        """The predicate of the lanes that store, and whether it must be computed."""
+        """The predicate of the lanes that store, and True if it must be computed."""
         if self.state.on is not None and not site.record.conditional and not site.guard:
             return self.state.on, False
         taken = {f"P{self.state.on}", site.guard.lstrip("@!"), *needed.predicates}
@@ -190,7 +189,7 @@ class Writer:
         return free[0], True
 
     def _saved(self, site: Site, needed: Needed) -> str:
-        """The predicate that the code needs, and that is saved and restored; empty if one is free."""
+        """The predicate that is saved and restored because the code needs it; empty if one is free."""
         own, computed = self._owner(site, needed) if site.act not in ("enter", "clock") else (0, False)
         return f"P{own}" if computed and f"P{own}" in needed.predicates else ""
 
@@ -237,9 +236,9 @@ class Writer:
         state, (own, computed) = self.state, self._owner(site, needed)
         waits = frozenset({state.scoreboard})
         count = f"IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
-        # the clock and the address are there when the store reads them: eight and five cycles behind
+        # the clock and the address are ready when the store reads them: eight and five cycles later
         soon = site.record.conditional or bool(site.guard)
-        on = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
+        on = "" if state.on is None else f"@P{state.on} "  # elsewhere, the lane's state was not written
         offset = f"{on}LOP3.LUT R{state.address}, R{state.offset}, {self.last}, RZ, 0xc0, !PT"
         yield offset, Control(stall=4 if soon else 1, waits=waits)
         if site.aside is not None:

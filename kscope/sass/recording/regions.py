@@ -1,4 +1,4 @@
-"""What marks write: one record for each region, instant and counter, and which of them are open at the same time."""
+"""The records of marks: one for each region, instant and counter, and which of them are open at the same time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Record:
     """A record that marks write.
 
     Attributes:
-        key: whose record it is.
+        key: of the region, instant or counter.
         id: its id word.
         valued: it has a value.
         conditional: one of its marks has a predicate.
-        full: it has no word left: it is a row with three clocks.
+        full: it has no free word: it is a row with three clocks.
     """
 
     key: Key
@@ -89,7 +89,7 @@ def together(text: Text) -> frozenset[frozenset[Key]]:
     """Pairs of records that are needed at the same time.
 
     Raises:
-        UnsupportedError: regions do not pair on every path of the text, or one is inside of itself.
+        UnsupportedError: regions do not pair on every path of the text, or a region is inside itself.
     """
     opened: dict[int, tuple[str, ...]] = {0: ()}
     work, found = [0], set[frozenset[Key]]()
@@ -111,7 +111,9 @@ def together(text: Text) -> frozenset[frozenset[Key]]:
 
 
 def opened(text: Text) -> dict[int, tuple[str, ...]]:
-    """The regions that are open at each statement of a text, outermost first; a mark belongs to what is around it."""
+    """The regions that are open at each statement of a text, outermost first; a mark belongs to the regions around
+    it.
+    """
     before: dict[int, tuple[str, ...]] = {0: ()}
     work, found = [0], dict[int, tuple[str, ...]]()
     points = frozenset(text.marks)
@@ -133,7 +135,9 @@ def opened(text: Text) -> dict[int, tuple[str, ...]]:
 
 
 def _walked(text: Text, block: int, opened: tuple[str, ...]) -> Iterator[tuple[Mark | None, tuple[str, ...]]]:
-    """The marks of a block, each with the regions that are open behind it; at last what is open at its end."""
+    """The marks of a block, each with the regions that are open after it; finally the regions that are open at its
+    end.
+    """
     points = frozenset(text.marks)
     for statement in text.within(block):
         if statement not in points:
@@ -164,7 +168,7 @@ def shared(records: Sequence[Record], together: frozenset[frozenset[Key]], more:
     Args:
         records: the records.
         together: pairs of them that are needed at the same time.
-        more: sets of registers beside those that are needed. With one more, a region that begins where another one
+        more: sets of registers beyond those that are needed. With one more, a region that begins where another one
             ends need not wait for that one's store.
     """
     tries = range(1, len(records) + 2)
@@ -175,7 +179,7 @@ def shared(records: Sequence[Record], together: frozenset[frozenset[Key]], more:
 
 
 def _colored(records: Sequence[Record], together: frozenset[frozenset[Key]], many: int) -> dict[Key, int] | None:
-    """A number below `many` for each record, the one that was given least recently; None if these are too few."""
+    """A number below `many` for each record, the least recently assigned one; None if these are too few."""
     found, last = dict[Key, int](), dict.fromkeys(range(many), -1)
     for turn, record in enumerate(dict.fromkeys(records)):
         busy = {found[key] for key in found if frozenset((key, record.key)) in together}

@@ -1,4 +1,4 @@
-"""Which registers hold records and what a lane knows: those that the kernel never uses, or does not use there."""
+"""Chooses the registers of records and of a lane's state: those that the kernel never uses, or does not use there."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .regions import Key, Record
 from .state import State
 
 _ALIGNED = 4
-"""Divides the numbers of uniform registers with a slab's address that have run on a device."""
+"""Alignment of the uniform registers with a slab's address, as tested on a device."""
 RECORD = 4
-"""Registers of a record, the first of which has a number that this divides."""
+"""Registers of a record, and the alignment of the first one."""
 UNIFORM = tuple(range(61, 3, -1))
 """Uniform registers that may be used. ptxas uses UR0 to UR3 and UR62 in no kernel for sm_90.
 
@@ -36,7 +36,7 @@ _LAST = frozenset({"LDG", "LD", "ATOMG", "ATOM", "LDGDEPBAR", "LDGSTS", "UTMALDG
 _GROUP = "UTMACMDFLUSH"
 """Commits bulk copies; its scoreboard waits until all of them are read."""
 _LONG, _SHORT, _ITERATIONS = 30, 1, 16
-"""How long instructions keep a scoreboard, relative to each other; and the assumed iterations of a loop."""
+"""Relative times for which instructions keep a scoreboard; and the assumed iterations of a loop."""
 EXTRA = 2
 """A kernel's count of registers is its highest number, plus one, plus these."""
 
@@ -46,12 +46,12 @@ class Allocation:
     """Registers of a kernel that records.
 
     Attributes:
-        state: what a lane knows.
+        state: registers of the lane's state.
         quads: the first register of each record.
-        own: quads that belong to one record alone, with its id.
-        waits: the instructions in front of which the kernel waits for a record's store, because it uses its registers.
+        own: first registers that belong to one record alone, with its id.
+        waits: the instructions before which the kernel waits for a record's store, because it uses its registers.
         count: registers a thread that the kernel needs.
-        low: what a lane knows in the part of the kernel with few registers, if it has other ones there.
+        low: the state in the part of the kernel with few registers, if it has other ones there.
         narrow: that part.
     """
 
@@ -72,8 +72,8 @@ class Pool:
         function: the kernel.
         sized: each warp reads the size of its slab.
         counts: the records of rows are counted.
-        alone: at most one lane of a warp records, so what it alone reads may be in uniform registers.
-        spans: where each record is open.
+        alone: at most one lane of a warp records, so its values may be in uniform registers.
+        spans: the instructions at which each record is open.
     """
 
     function: Function
@@ -84,7 +84,7 @@ class Pool:
 
     @cached_property
     def used(self) -> frozenset[str]:
-        """All that the kernel names."""
+        """All registers that the kernel names."""
         return frozenset[str]().union(*(one.reads | one.writes for one in self.function.instructions))
 
     @cached_property
@@ -98,7 +98,7 @@ class Pool:
 
     @cached_property
     def room(self) -> dict[Key, int]:
-        """The fewest registers that a thread has had where each record is used."""
+        """The fewest registers of a thread where each record is used."""
         fewest, lender = register_limits.fewest(self.function), Lender(self.function)
         used = {key: lender.inside(span) | span.ends for key, span in self.spans.items()}
         return {key: min((fewest[at] for at in some if at in fewest), default=NUMBERS) for key, some in used.items()}
@@ -107,11 +107,11 @@ class Pool:
         """Registers that the kernel never uses.
 
         Args:
-            records: what the kernel's marks write.
+            records: records of the kernel's marks.
             numbers: which registers each record has, see regions.apart() and regions.shared().
 
         Raises:
-            UnsupportedError: there are not enough, or the kernel uses what belongs to the whole warp.
+            UnsupportedError: there are not enough, or the kernel uses warp-wide registers.
         """
         free, most = self._free(), dict[int, int]()
         for key, number in numbers.items():
@@ -137,7 +137,7 @@ class Pool:
     def _low(
         self, narrow: Narrow, state: State, keys: Mapping[int, Sequence[Key]]
     ) -> tuple[State, dict[int, int], frozenset[int]]:
-        """Registers in a part with few: what a lane knows, those of records by number; and where the kernel waits until
+        """Registers in a part with few: the lane's state, those of records by number; and where the kernel waits until
         a store has read them.
         """
         if not state.uniform:
@@ -162,7 +162,7 @@ class Pool:
         """Registers that the kernel uses elsewhere, as far as there are any.
 
         Args:
-            spans: where each record is open.
+            spans: the instructions at which each record is open.
             together: pairs of records that are open at the same time.
         """
         free, lender = self._free(), Lender(self.function)
@@ -198,7 +198,7 @@ class Pool:
         return [number for number in range(NUMBERS) if number not in self.busy]
 
     def _state(self, free: list[int], most: int) -> State:
-        """Registers for what a lane knows, below a number, of those that are free and are no longer."""
+        """Registers for the lane's state, below a number; takes them from the free ones."""
         lasting = list(free)
         predicates = [number for number in range(_PREDICATES) if f"P{number}" not in self.used]
         pair, others = self._uniform()
@@ -227,7 +227,7 @@ class Pool:
         return pair, [number for number in free if number not in (pair, pair + 1)]
 
     def _lasting(self, free: list[int], most: int) -> Iterator[str]:
-        """Registers for what a lane never changes."""
+        """Registers for the parts of the state that never change."""
         while True:
             yield f"R{_take(free, 1, self.function, most)}"
 
@@ -252,7 +252,7 @@ def _take_high(free: list[int], function: Function, least: int, most: int) -> in
 
 
 def _take(free: list[int], many: int, function: Function, most: int = NUMBERS) -> int:
-    """The first of so many registers in a row below a number, which are no longer free."""
+    """Take the first of so many consecutive registers below a number."""
     for first in free:
         row = range(first, first + many)
         if first % many == 0 and first + many <= most and all(number in free for number in row):
@@ -263,9 +263,7 @@ def _take(free: list[int], many: int, function: Function, most: int = NUMBERS) -
 
 
 def _scoreboard(function: Function) -> int:
-    """The scoreboard on which a record waits least for the kernel's own instructions, of those that no DEPBAR counts in
-    flight.
-    """
+    """The scoreboard on which a record waits least for the kernel's instructions; none that a DEPBAR counts."""
     loops = [
         range(one.target, one.at + 1)
         for one in function.instructions
@@ -283,7 +281,7 @@ def _scoreboard(function: Function) -> int:
 
 
 def uncounted(function: Function) -> list[int]:
-    """The scoreboards that no DEPBAR counts in flight.
+    """The scoreboards that no DEPBAR counts.
 
     Raises:
         UnsupportedError: there is none.
@@ -300,9 +298,9 @@ def uncounted(function: Function) -> list[int]:
 
 
 def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
-    """The predicates that the code reads before it writes them, in front of each instruction.
+    """The predicates that the code reads before it writes them, before each instruction.
 
-    Not nvdisasm's table, which does not know that P2R reads predicates.
+    Not from nvdisasm's table, which lacks the predicates that P2R reads.
     """
     return live(
         function.instructions,
@@ -318,7 +316,7 @@ def _ways(one: Instruction) -> tuple[int, ...]:
 
 
 def calm_predicates(function: Function, at: int) -> frozenset[str]:
-    """The predicates that no instruction of the last ones in front of an address writes."""
+    """The predicates that none of the preceding instructions of an address writes."""
     number = at // BYTES
     recent = function.instructions[max(0, number - _RECENT) : number]
     found = {f"P{one}" for one in range(_PREDICATES)}

@@ -1,13 +1,4 @@
-"""Rows with three clocks: two or three records that one store writes, where their order is static.
-
-    enter load     clock 0            load is 0..1, dot is 1..2
-    exit load      clock 1
-    enter dot      the same, if both may stand at one spot
-    exit dot       clock 2, and the store
-
-Marks of a row follow each other on every path of the text, with no other mark in between, and always run: paths.py
-has proved the same of the machine code. So between its first clock and its store nothing else is stored.
-"""
+"""Rows with three clocks: one store writes two or three records whose order is static."""
 
 from __future__ import annotations
 
@@ -28,7 +19,7 @@ _SIZES = (6, 4)
 """Marks of rows with three records and with two."""
 _CLOCKS = len(wire.CLOCK_WORDS)
 MOST_LOG2_RECORDS = layout.MAX_LOG2_RECORDS - 2
-"""Of a slab with rows: a capture's slab must hold the records of all of them."""
+"""Limit of a slab with rows: a capture's slab must hold all their records."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +27,10 @@ class Placed:
     """A mark that has instructions.
 
     Attributes:
-        spot: where they stand.
+        spot: the place of these.
         act: the mark's; "clock" if it reads the second one of three and does nothing else.
         record: the record, or the row, that they write.
-        word: the row's word that its clock is; None of a record.
+        word: the row's word for its clock; None for a record.
         more: records of the row that it stores, less one, if they are counted.
     """
 
@@ -52,15 +43,15 @@ class Placed:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a kernel's marks write.
+    """The records and rows of a kernel's marks.
 
     Attributes:
         placed: the marks that have instructions, in the order of their spots.
         records: records and rows in the order of the marks that write them.
         together: pairs of them that are needed at the same time.
         layouts: of the rows.
-        counts: whether the records of rows must be counted: a ring may overflow.
-        shared: marks whose clock another one reads, which comes first.
+        counts: True if the records of rows must be counted, because a ring may overflow.
+        shared: marks whose clock is also read for an earlier one.
     """
 
     placed: tuple[Placed, ...]
@@ -73,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Row:
-    """Marks of a row in order, the clock of each, and what it writes."""
+    """Marks of a row in order, the clock of each, and the row's record."""
 
     marks: tuple[int, ...]
     clocks: tuple[int, ...]
@@ -98,12 +89,20 @@ def planned(
 ) -> Plan:
     """Choose rows, as many records in each as possible.
 
+        enter load     clock 0            load is 0..1, dot is 1..2
+        exit load      clock 1
+        enter dot      the same, if both may be at one spot
+        exit dot       clock 2, and the store
+
+    Marks of a row follow each other on every path of the text, with no other mark in between, and always run; paths.py
+    has proved the same of the machine code. So nothing else is stored between a row's first clock and its store.
+
     Args:
         text, machine: the kernel.
         found: the record of each mark.
-        spots: where marks stand.
+        spots: the places of marks.
         together: pairs of records that are needed at the same time.
-        kernel: what slabs depend on.
+        kernel: the options that determine slabs.
     """
     rows = _Chooser(text, found, spots).rows() if kernel.log2_records <= MOST_LOG2_RECORDS else ()
     shared = {
@@ -116,7 +115,7 @@ def planned(
         return alone(text, found, spots, together)
     try:
         paths.check(text, machine, paths.ordered(text, _moved(spots, shared)))
-    except UnsupportedError:  # a clock that two marks share would stand elsewhere than one of them may
+    except UnsupportedError:  # a clock that two marks share would be out of place for one of them
         return alone(text, found, spots, together)
     of = {mark: (row, clock) for row in rows for mark, clock in zip(row.marks, row.clocks, strict=True)}
     made = tuple(of[mark][0].record if mark in of else record for mark, record in enumerate(found))
@@ -144,14 +143,14 @@ def planned(
 
 
 def _may_overflow(text: Text, kernel: ptx.Kernel) -> bool:
-    """Whether a lane may write more rows than its slab has room for: not if each mark runs once at most."""
+    """True if a lane may write more rows than its slab can hold: not if each mark runs once at most."""
     looped = any(text.flow.around[text.block[statement]] for statement in text.marks)
     stores = sum(mark.act != "enter" for mark in text.labels.marks)
     return bool(kernel.sized or looped or stores > 1 << kernel.log2_records)
 
 
 def _moved(spots: Sequence[Spot], shared: Mapping[int, int]) -> tuple[Spot, ...]:
-    """The spots, with each shared clock's where the mark stands that reads it."""
+    """The spots, with each shared clock's moved to the mark that reads it."""
     found = list[Spot]()
     for spot in spots:
         reads = [one.at for one in spots if one.mark == shared.get(spot.mark) and one.next in spot.choices]
@@ -179,7 +178,7 @@ class _Chooser:
         return tuple(chosen)
 
     def _chains(self) -> Iterator[list[int]]:
-        """Marks of which each has the next one behind it on every path, and that one no other before."""
+        """Chains of marks, each with one successor on every path, which has no other predecessor."""
         behind = _behind(self.text)
         ahead = defaultdict[int, set[int]](set)
         for mark, others in behind.items():
@@ -229,7 +228,7 @@ class _Chooser:
         return _Row(tuple(marks), tuple(clocks), about, record)
 
     def _share(self, mark: int, other: int) -> bool:
-        """Whether the clock of one mark can be that of the next one, in all their copies."""
+        """True if the clock of one mark can be that of the next one, in all their copies."""
         ahead, behind = self._of(mark), self._of(other)
         pairs = [[one for one in ahead if one.next in spot.choices] for spot in behind]
         single = len(ahead) == len(behind) and all(len(some) == 1 for some in pairs)
@@ -237,7 +236,7 @@ class _Chooser:
 
 
 def _behind(text: Text) -> Mapping[int, frozenset[int]]:
-    """The marks that may be the next one behind each mark, and behind the entry; END for an exit."""
+    """The possible successors of each mark, and of the entry; END for an exit."""
     number = {statement: mark for mark, statement in enumerate(text.marks)} | {END: END}
     events = {BEGIN: BEGIN} | dict(enumerate(text.marks))
     return {

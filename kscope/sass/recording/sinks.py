@@ -1,4 +1,4 @@
-"""Where records of a pipeline are stored, see deferring.py."""
+"""Places at which the records of a pipeline are stored; `deferring` uses them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _AWAITS = "SYNCS.PHASECHK"
 _COPY = "UTMALDG"
 _PRODUCTS = frozenset({"HGMMA", "IGMMA", "QGMMA", "BGMMA"})
 _FEWEST = 4
-"""Products that hide the stores."""
+"""Least number of products that hide the stores."""
 _PIPELINED = ("WARPGROUP", _COPY)
-"""Instructions of loops in which something is under way where an iteration ends."""
+"""Instructions of loops in which copies or products are under way where an iteration ends."""
 _MANY = 2
 """Operations in a row."""
 _GIVES_BACK = "USETMAXREG.DEALLOC"
 
 
 class Copy(Protocol):
-    """A copy of a mark: a site, or what becomes one."""
+    """A copy of a mark: a site, or the mark that becomes one."""
 
     @property
     def spot(self) -> Spot: ...
@@ -42,14 +42,14 @@ class Where:
     """Where a record is stored.
 
     Attributes:
-        stores: the instructions in front of which it is.
-        until: the instructions in front of which nothing else may be stored until then.
+        stores: the instructions before which it is stored.
+        until: the instructions before which nothing else may be stored until then.
         first: it is stored in its own iteration.
-        always: its mark runs behind the first of `stores` in each iteration, in the same block.
+        always: its mark follows the first of `stores` in each iteration, in the same block.
         written: the registers that the loop writes.
         ends: it is stored where the iteration ends.
-        run: it is of several operations in a row in no loop of a pipeline.
-        depth: how many blocks, and how many bytes of its block, are in front of it in each iteration.
+        run: it belongs to one of several operations in a row, outside loops of a pipeline.
+        depth: number of blocks, and bytes of its block, before it in each iteration.
     """
 
     stores: tuple[int, ...]
@@ -63,7 +63,7 @@ class Where:
 
     @staticmethod
     def of(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | None:
-        """For a mark in a loop of a pipeline, or one of several in a row; None for others."""
+        """Where the record of a mark in a loop of a pipeline, or in a row of marks, is stored; None for others."""
         flow, blocks = machine.flow, machine.blocks
         own = block_of(machine, mark)
         loop = loop_of(machine, own)
@@ -86,7 +86,7 @@ class Where:
         depth = flow.dominators[own].bit_count(), mark.spot.at - blocks[own][0].at
 
         def passed(last: int) -> list[int]:
-            """What runs behind the mark, up to an instruction."""
+            """The code from the mark up to an instruction."""
             return list(
                 reached([mark.spot.at], lambda at: [to for to in successors(within[at]) if to in within and to != last])
             )
@@ -119,8 +119,8 @@ class Where:
 
 
 def _ahead(code: Sequence[Instruction], wait: Instruction) -> Instruction:
-    """The instruction in front of which records are left to be stored, in a block that waits for all products: the
-    product in the middle of many, behind which the tensor cores have enough to do; else the wait.
+    """The instruction before which waiting records are stored, in a block that waits for all products: the product in
+    the middle of many, because those after it hide the stores; else the wait.
     """
     products = [one for one in code if one.name in _PRODUCTS and one.at < wait.at]
     middle = len(products) // 2
@@ -128,24 +128,24 @@ def _ahead(code: Sequence[Instruction], wait: Instruction) -> Instruction:
 
 
 def plain(mark: Copy) -> bool:
-    """Whether the lanes of a record are known by the end of its instruction."""
+    """True if the lanes of a record are known by the end of its instruction."""
     source = mark.spot.source
     voted = source is not None and source.voted
     return not (mark.spot.guard or mark.spot.after or mark.record.conditional or voted) and mark.act != "enter"
 
 
 def instant(mark: Copy) -> bool:
-    """Whether a mark is of an operation that takes no time: its record has one clock."""
+    """True if the operation of a mark takes no time: its record has one clock."""
     return mark.act not in ("enter", "exit", "clock")
 
 
 def uniform(mark: Copy) -> bool:
-    """Whether the predicate of an operation is one of the whole warp."""
+    """True if the predicate of an operation holds for the whole warp."""
     return mark.spot.source is not None and mark.spot.source.guard.lstrip("@!").startswith("UP")
 
 
 def _of_run(machine: Machine, mark: Copy, others: Sequence[Copy]) -> Where | None:
-    """For one of several operations in a row that are in no loop of a pipeline: they are stored in front of the branch
+    """Where the record of one of several operations in a row, outside loops of a pipeline, is stored: before the branch
     that ends the last block which always follows, and follows nothing else.
     """
     flow, blocks, own = machine.flow, machine.blocks, block_of(machine, mark)
@@ -183,14 +183,14 @@ def chain(machine: Machine, first: int) -> list[int]:
 
 
 def _stays(within: Mapping[int, Instruction], some: Sequence[int]) -> bool:
-    """Whether only instructions of a loop follow some of it."""
+    """True if only instructions of a loop follow some of it."""
     return all(to in within for at in some for to in successors(within[at]))
 
 
 def loop_of(machine: Machine, block: int) -> tuple[int, int] | None:
-    """The loop that has a block: its first block, and all of them; None if there is none, or if another loop is in it.
+    """The loop with a block: its first block, and all of them; None if there is none, or if it contains another loop.
 
-    A wait that is repeated is no other loop.
+    A repeated wait does not count as a loop.
     """
     loops = [
         (head, inside)

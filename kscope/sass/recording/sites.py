@@ -1,7 +1,5 @@
-"""One copy of a mark with the registers of its record: plain data, and what its value is made of.
-
-A record is four registers in a row: its begin, its id, its end, its value. Until the end is read, its register holds
-the predicate of the mark, if the record has one.
+"""A copy of a mark with the registers of its record. A record is four consecutive registers: its begin, its id, its end
+or until then its predicate, and its value.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ BEGIN, ID, END, VALUE = range(4)
 
 @dataclass(frozen=True)
 class Needed:
-    """Predicates at a place: those that the code needs, and those of them that it has not written just before."""
+    """Predicates at a place: those that the code needs, and those of them that it did not just write."""
 
     predicates: frozenset[str]
     calm: frozenset[str]
@@ -34,20 +32,20 @@ class Site:
         act: what the mark does.
         record: what it writes.
         quad: the first register of the record.
-        own: the record alone has these registers, so its id is in them already.
-        spot: where the mark stands.
+        own: the record alone has these registers, so they hold its id already.
+        spot: the place of the mark.
         value, when: constants; None if they are in registers, or if there are none.
         held: the instructions that hold the value and the predicate, None without.
         waits: the store of an earlier record may not have read these registers yet.
-        word: the row's word that its clock is; None of a record.
+        word: the row's word for its clock; None for a record.
         more: records of the row that it stores, less one, if they are counted.
         aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
-        pipeline: its mark is of a pipeline.
-        low: it stands in the part of the kernel with few registers, see narrow.py.
+        pipeline: the mark is one of a pipeline.
+        low: it is in the part of the kernel with few registers, see narrow.py.
         later: the record is stored elsewhere, see deferring.py.
-        flag: a register that is not 0 while there is such a record to store; None if there always is.
-        flagged: the flag is set elsewhere, and the guard is still the same where the record is stored.
-        warp_flag: a uniform register that keeps the operation's uniform predicate: 0 where that is true, else 1.
+        flag: a register that is not 0 while such a record waits to be stored; None if one always does.
+        flagged: the flag is set elsewhere, and the guard still holds at the store.
+        warp_flag: a uniform register with the operation's uniform predicate: 0 if it is true, else 1.
     """
 
     act: str
@@ -82,7 +80,7 @@ class Site:
 
     @property
     def early(self) -> frozenset[int]:
-        """The registers that are written up to the record's begin, or by the second clock of a row."""
+        """Registers that are written up to the record's begin, or by the second clock of a row."""
         if self.act == "clock":
             return frozenset({self.clock})
         if self.aside is not None:
@@ -98,7 +96,7 @@ class Site:
 
 
 def about(site: Site, new: New, saved: str = "") -> New:
-    """An instruction of a site, with the registers of the kernel's that it reads."""
+    """Make an instruction of a site, with the kernel's registers that it reads."""
     source = site.spot.source
     own = {site.guard.lstrip("@!"), saved} | (source.read if source is not None else frozenset())
     assert new.seen is not None
@@ -111,7 +109,7 @@ def about(site: Site, new: New, saved: str = "") -> New:
 
 
 def barrier(site: Site) -> Iterator[str]:
-    """Put a barrier, and the parity that a wait is for, into the record, see marks/operations.py."""
+    """Put a barrier, and the parity of a wait, into the record, see marks/operations.py."""
     source, into = site.spot.source, f"R{site.quad + VALUE}"
     if source is None or source.constant:
         return
@@ -135,7 +133,7 @@ def barrier(site: Site) -> Iterator[str]:
 
 
 def guarded(site: Site) -> str:
-    """The guard of a mark's instructions, in front of their text."""
+    """The guard of a mark's instructions, as a prefix of their text."""
     return f"{site.spot.guard} " if site.spot.guard else ""
 
 

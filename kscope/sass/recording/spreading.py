@@ -1,7 +1,5 @@
-"""Inserted instructions among the kernel's own ones: what must wait stands behind own instructions that take the time.
-
-A record's store must come eight cycles behind the clock read at its end. Standing still so long would delay the kernel;
-instead, the store and what leads to it stand a few own instructions later.
+"""Distributes inserted instructions among the kernel's, so that kernel instructions fill the time which inserted ones
+must wait. A record's store must come eight cycles after the clock read at its end.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ def spread(
 
     Args:
         code: the instructions.
-        ahead: the function's own instructions that they may stand behind.
+        ahead: the function's instructions that they may follow.
         arch: the architecture, such as 90.
         begin: cycles that must pass before the first one.
-        bounds: of each instruction, behind how many own ones it stands at least and at most; None for any.
+        bounds: for each instruction, the least and the most kernel instructions before it; None for any.
 
     Returns:
-        What stands in front of each of `ahead`, and at last what stands behind all of them. Where these take too few
-        cycles, the inserted instructions have the others.
+        The code before each of `ahead`, and finally the code after all of them. Where these take too few cycles, the
+        inserted instructions have the rest.
     """
     groups: list[list[New]] = [[] for _ in range(len(ahead) + 1)]
     line, now, place = timing.Line(arch), begin and -begin, 0
@@ -57,7 +55,7 @@ def _least(new: New) -> New:
 
 
 def _wait(group: list[New], cycles: int) -> None:
-    """The last instruction of a group takes some more cycles."""
+    """Add cycles to the last instruction of a group."""
     if group:
         code = control(group[-1].word)
         more = min(cycles, timing.LONGEST - code.stall)

@@ -1,4 +1,4 @@
-"""Registers in which a lane keeps what it knows: plain data."""
+"""Registers that hold a lane's recording state."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from ..encoding import writing
 
 @dataclass(frozen=True)
 class State:
-    """Registers in which a recording lane keeps what it knows, from the claim to the exits.
+    """Registers that hold a lane's recording state, from the claim to the exits.
 
     Attributes:
         base: low word of its slab's address: a register; or the first of two uniform ones, with the whole address,
             where one lane of a warp records.
-        address: an even register: address of the next record without the head, and the high word, in the one behind,
-            which is 0 in lanes that do not record. With a uniform base, one register for the offset from there.
+        address: an even register: address of the next record without the head; the next register holds the high
+            word, 0 in lanes that do not record. With a uniform base, one register for the offset from there.
         offset: 16 times the records so far.
-        descriptor: first of two uniform registers with the descriptor of global memory, which the gate's load needs,
-            and stores of a kernel whose base is not uniform; others have the base in these behind the gate's load.
-        clocks: what the seal needs of the entry's clocks; a register like base.
+        descriptor: first of two uniform registers with the descriptor of global memory, for the gate's load, and
+            for stores of a kernel whose base is not uniform; other kernels keep the base in these after the gate's
+            load.
+        clocks: the entry's clocks as the seal needs them; a register like base.
         last: offset of the last place in the slab's ring, a register like base; None if it is the same in every launch.
         on: predicate: this lane records; None if the kernel leaves none free.
         scoreboard: counts stores until their operands were read.
-        spare: a register for a predicate that is saved; None if the kernel leaves predicates free.
-        extra: records of rows so far, less these rows; None where they are not counted.
-        mine: with a uniform base, a register that is 0 in lanes that do not record; None if a predicate tells.
-        arch: the architecture of the kernel, for which instructions with these are written.
-        zeros: registers that are 0 from the claim on, for records that are stored later, see deferring.py.
+        spare: a register for a saved predicate; None if the kernel leaves predicates free.
+        extra: records of rows so far, less the number of rows; None where they are not counted.
+        mine: with a uniform base, a register that is 0 in lanes that do not record; None if a predicate shows them.
+        arch: the architecture of the kernel.
+        zeros: registers that are 0 from the claim on, for deferred records, see deferring.py.
         addresses: more registers like `address`, for records that are stored together.
         warp_flags: uniform registers, of records that are stored later.
     """
@@ -66,7 +67,7 @@ class State:
 
     @property
     def uniform(self) -> frozenset[int]:
-        """Every uniform register of what a lane knows; the descriptor's are no others, or no part of it."""
+        """The uniform registers of the state; the descriptor's are among these or unused."""
         if self.base[:2] != "UR":
             return frozenset()
         first = int(self.base[2:])

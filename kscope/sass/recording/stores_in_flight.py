@@ -1,7 +1,5 @@
-"""Which marks must wait for a store of an earlier record: those that write registers that it may not have read yet.
-
-Every store waits for the one before it, because both use the register of the address. The last store on each way to a
-mark may be in flight, and also the one before that, because the last one may stand behind the mark.
+"""Finds the marks that must wait for the store of an earlier record, because they write registers that it may not have
+read yet.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ _Stored = tuple[frozenset[int], frozenset[int]]
 
 @dataclass(frozen=True)
 class Use:
-    """A mark's use of a record's registers: where it stands, what it does, and the first of the registers."""
+    """A mark's use of a record's registers: its place, its act, and the first of the registers."""
 
     spot: Spot
     act: str
@@ -28,11 +26,14 @@ class Use:
 
 
 def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
-    """The spots of begins and instants that must wait, and of ends behind one that only some lanes of a warp come to.
+    """The spots of begins and instants that must wait, and of ends after one that only some lanes of a warp reach.
+
+    Every store waits for the one before it, because both use the register of the address. The last store on each path
+    to a mark may be in flight, and also the one before that, because the last one may follow the mark.
 
     Args:
         function: the kernel without its marks.
-        uses: the marks in the order in which those of one place stand there.
+        uses: the marks; those at one place in the order in which they are inserted.
     """
     behind: dict[int, list[Use]] = defaultdict(list)
     before: dict[int, list[Use]] = defaultdict(list)
@@ -46,7 +47,7 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
     while work:
         at = work.pop()
         ahead, last = states[at]
-        here = ahead | last  # clocks of one place may be read one behind the other, in front of all its stores
+        here = ahead | last  # clocks of one place may be read one after the other, before all its stores
         for use in (*before[at], *behind[at]):
             if (use.act != "exit" or use.quad in partly) and use.quad in here:
                 found.add(use.spot)

@@ -1,9 +1,4 @@
-"""Cycles between inserted instructions: as few as their results take.
-
-The machine code of a fragment has the cycles of its doors, which are no longer there, and code from text has none that
-suit it. Here each instruction gets the fewest that all results need which it reads; what only waits is left out. The
-order stays as it is. hazards.py, which knows nothing of this, checks what comes out.
-"""
+"""Computes the least stall cycles between inserted instructions. hazards.py checks the result independently."""
 
 from __future__ import annotations
 
@@ -24,9 +19,9 @@ _COMPUTES = frozenset(
     {"CS2R", "FMNMX", "FADD", "FFMA", "FMUL", "IADD3", "IABS", "IMAD", "IMNMX", "ISETP", "LEA", "LOP3", "MOV", "PLOP3"}
     | {"PRMT", "SEL", "SHF", "SGXT", "VIADD", "VIADDMNMX", "VIMNMX"}
 )
-"""Instructions that read their operands soon; all others, such as VOTE, are taken for as slow as those of memory."""
+"""Instructions that read their operands soon; others, such as VOTE, are assumed to be as slow as memory accesses."""
 _MULTIPLIERS = frozenset({"FADD", "FFMA", "FMUL", "IMAD", "VIADD"})
-"""Instructions of another pipe than the rest of these; a result takes one more cycle from one to the other."""
+"""Instructions of another pipe; a result takes one more cycle from one pipe to the other."""
 _GUARD, _UNIFORM, _UNIFORM_OF_MEMORY = 13, 6, 12
 _ALU = 4
 _SLOW = {"HFMA2": 6, "IMAD.WIDE": 5, "R2UR": 13, "VOTE": 13, "PRMT": 4}
@@ -35,8 +30,12 @@ _CLOCK, _CLOCK_32, _CLOCK_OF_MEMORY = 6, {90: 4}, 8
 """The same of CS2R; a clock of 32 bits takes 8 cycles where it is not known better."""
 
 
-def tight(code: Sequence[New], arch: int) -> list[New]:
-    """The same instructions with as few cycles between them as they need on an architecture."""
+def with_least_stalls(code: Sequence[New], arch: int) -> list[New]:
+    """The same instructions with the fewest cycles between them that their results need on an architecture.
+
+    The machine code of a fragment has the cycles of its placeholder accesses, which were removed, and code from text
+    has no suitable ones. Instructions that only wait are dropped; the order stays.
+    """
     line = Line(arch)
     for new in code:
         line.add(new)
@@ -55,7 +54,7 @@ class Line:
         self.waits = frozenset[int]()
 
     def add(self, new: New) -> None:
-        """The next instruction, as soon as possible."""
+        """Add the next instruction, as early as possible."""
         one, code = _about(new), control(new.word)
         if one.name == "NOP" and not new.label and not new.listed:
             self.waits |= code.waits
@@ -65,7 +64,7 @@ class Line:
         self.issue(new, self.earliest(new))
 
     def earliest(self, new: New) -> int:
-        """When an instruction can be issued behind those before."""
+        """The earliest time of an instruction after those before."""
         one, code = _about(new), control(new.word)
         at = self.times[-1] + least(self.made[-1]) if self.times else 0
         for board in code.waits:
@@ -87,7 +86,7 @@ class Line:
         return issued + _takes(producer, None, register, self.arch)
 
     def issue(self, new: New, at: int) -> None:
-        """An instruction is issued at a time."""
+        """Issue an instruction at a time."""
         one, code = _about(new), control(new.word)
         self.made.append(new)
         self.times.append(at)
@@ -99,7 +98,7 @@ class Line:
                 self.results.pop(register, None)
 
     def finished(self) -> list[New]:
-        """All of them; behind the last one, every result is there."""
+        """Return all instructions; after the last one, every result is ready."""
         end = max([self.times[-1] + least(self.made[-1]), *map(self._there, self.results)]) if self.made else 0
         end = max([end, *(at + _COUNTED for at in self.counted.values())])  # what follows may wait for any of them
         found = list[New]()
@@ -126,7 +125,7 @@ def _nop(cycles: int, waits: frozenset[int] = frozenset()) -> New:
 
 
 def least(new: New) -> int:
-    """Cycles until the next instruction can be issued, whatever it is: what ptxas gave it, if it is ptxas's."""
+    """Least cycles until any next instruction can be issued: ptxas's, if ptxas assembled it."""
     one = _about(new)
     return max(2 if one.code == "CS2R" or one.name == "STG" else 1, control(new.word).stall)
 
@@ -137,7 +136,7 @@ def clock_cycles(arch: int) -> int:
 
 
 def _takes(producer: Instruction, reader: Instruction | None, register: str, arch: int) -> int:
-    """Cycles until a result can be read; without a reader, until any instruction can."""
+    """Cycles until a result can be read; without a reader, until any instruction can read it."""
     memory = reader is None or reader.name not in _COMPUTES
     if register.startswith(("P", "UP")):
         guard = reader is None or reader.guard.lstrip("@!") == register

@@ -9,7 +9,7 @@ TRACING: list[Callable[[Callable[..., None]], None]] = []
 PASSES: list[Callable[[str], str]] = []
 """Functions applied to a kernel's PTX before it is assembled."""
 KEYS: list[Callable[[], str]] = []
-"""What a compiled kernel depends on beside its own code."""
+"""The inputs of a compiled kernel besides its code."""
 LOADED: list[Callable[[int], None]] = []
 """Called with the handle of each module, right after the driver has loaded it."""
 LAUNCHING: list[Callable[[], None]] = []

@@ -34,7 +34,7 @@ class Kernel:
         return self._texts[key]
 
     def __getitem__(self, how: tuple[Dim, Dim, int]) -> Callable[[int, int], None]:
-        """What launches it with an address and a number, on the current device."""
+        """A function that launches it with an address and a number, on the current device."""
         grid, block, stream = how
 
         def launch(out: int, n: int) -> None:

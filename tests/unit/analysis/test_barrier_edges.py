@@ -1,4 +1,4 @@
-"""What uses the edges of barriers by itself: path, gaps, timelines, the report; and that they equal those by hand."""
+"""Users of barrier edges (path, gaps, timelines, the report) find the same as with edges given by hand."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_json_names_its_schema_and_how_the_capture_was_recorded(name: str, capsy
     assert (found["schema"], found["version"]) == (f"kscope.{words}", 1)
     recorded = found["recorded"] if isinstance(found["recorded"], list) else [found["recorded"]]
     for one in recorded:
-        assert {"gpus", "driver", "date", "strategy", "clock", "sampling", "sampled", "blocks"} <= one.keys()
+        assert {"gpus", "driver", "date", "strategy", "clock", "subset", "partial", "blocks"} <= one.keys()
 
 
 @pytest.mark.parametrize("name", JSON)

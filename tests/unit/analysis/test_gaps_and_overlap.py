@@ -30,7 +30,7 @@ Piece = tuple[int, int, str, bool, bool]
 
 @dataclass(frozen=True)
 class Life:
-    """What is known of a warp: the spans that its slab kept, and its end."""
+    """A warp: the spans that its slab kept, and its end."""
 
     lane: traces.Lane
     end: int

@@ -257,7 +257,7 @@ def test_a_missing_script_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_flags_without_a_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["trust", "perturb", "--times", "1us,2us", "job.py"]) == 2
-    assert "not for a script" in capsys.readouterr().err
+    assert "apply to cubins, not scripts" in capsys.readouterr().err
 
 
 def test_two_cubins_may_be_followed_by_flags(capsys: pytest.CaptureFixture[str], root: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_self_idle_and_start_times_match_a_count_per_nanosecond(rng: random.Rand
 
 
 def _of(lane: traces.Lane, time: int, start: int, end: int) -> bool:
-    """Whether [start, end) is the innermost span of the lane at a time."""
+    """True if [start, end) is the innermost span of the lane at a time."""
     inside = min((b - a, a, b) for _, a, b in lane.spans if a <= time < b)
     return inside[1:] == (start, end)
 

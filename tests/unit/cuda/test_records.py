@@ -1,4 +1,4 @@
-"""What kernels with kscope.cuh record: regions end where C++ ends scopes, in both modes, run in the interpreter."""
+"""Records of kernels with kscope.cuh: regions end where C++ ends scopes, in both modes, run in the interpreter."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def lowered() -> tuple[bytes, ModuleMeta]:
 
 
 def both(name: str, n: int = 0, threads: int = 32) -> list[list[tuple[str, str, int]]]:
-    """What a kernel records in place, after a look that lowered marks record the same."""
+    """Records of a kernel in place, after a check that lowered marks record the same."""
     here = recorded(text(IN_PLACE), n, threads=threads, name=name)
     marked, meta = lowered()
     assert recorded(marked, n, threads=threads, metas=(meta,), name=name) == here

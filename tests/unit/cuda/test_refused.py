@@ -40,7 +40,7 @@ GUARD = "was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
 
 
 def errors(output: str, line: int) -> str:
-    """What a compiler says of a line, and of a template's instantiation there."""
+    """A compiler's message about a line, and about a template's instantiation there."""
     paragraphs = output.split("\n\n")
     return "\n".join(
         one for one in paragraphs if re.search(rf"unit\.cu\({line}\): error|at line {line} of unit\.cu", one)
@@ -57,7 +57,7 @@ MISTAKES = [
     ("expected warps from 0 to 31", 'KSCOPE_REGION("r", kscope::TargetWarp<32>);'),
     ("a region has one strategy", 'KSCOPE_REGION("r", kscope::Elected, kscope::AllThreads);'),
 ]
-"""What the compiler says of a mark."""
+"""The compiler's message about a mark."""
 
 
 @BOTH

@@ -44,7 +44,7 @@ EXPECTED = ["even", "even", "third", "late 4", "even", "fourth", "late 5", "fift
 
 
 def both(name: str, n: int = 0) -> list[tuple[str, str, int]]:
-    """What one lane records of a kernel in place, after a look that lowered marks record the same."""
+    """Records of one lane of a kernel in place, after a check that lowered marks record the same."""
     (here,) = recorded(compiled(SOURCE, IN_PLACE), n, name=name)
     marked = plan.lower(compiled(SOURCE, MARKS).decode(), Recording(records=256), frontend="test")
     assert recorded(marked.text.encode(), n, metas=(marked.meta,), name=name) == [here]

@@ -76,7 +76,7 @@ class Gpu:
         return self.loaded()
 
     def loaded(self) -> bytes:
-        """What was loaded last."""
+        """The last loaded module."""
         return Loaded.made[-1].payload
 
 

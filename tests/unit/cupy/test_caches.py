@@ -224,7 +224,7 @@ def test_a_kernel_that_was_loaded_plain_is_loaded_again(frontend, gpu, source, c
 
 
 class Plain(functions.function.Function):
-    """What CuPy has loaded of a kernel that has nothing of kscope's in it; launching it does nothing."""
+    """Code that CuPy has loaded for a kernel without kscope; launching it does nothing."""
 
     def __init__(self):
         self.ptr, self.launches = 7, []

@@ -1,4 +1,4 @@
-"""What CuPy's compilers give while recording is enabled: lowered, assembled, and refused where it cannot be."""
+"""Results of CuPy's compilers while recording is enabled: lowered, assembled, and refused where that is impossible."""
 
 from __future__ import annotations
 

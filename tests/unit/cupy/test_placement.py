@@ -23,7 +23,7 @@ Source = Callable[..., str]
 
 
 def built(gpu: Any, frontend: Any, text: str, recording: Recording = SCHEDULE) -> tuple[bytes, list[str]]:
-    """What CuPy loads, and the problems of placement that were reported."""
+    """The code that CuPy loads, and the reported problems of placement."""
     frontend.enable(recording)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -116,7 +116,7 @@ def test_only_ptxas_can_assemble_it(
         code = nvrtc.lower(ptx(source()), SCHEDULE, frontend="cupy", arch=arch)
     assembler.assemble.cache_clear()
     (said,) = [str(one.message) for one in found if "placement" in str(one.message)]
-    why = "install nvidia-cuda-nvcc" if arch else "the machine code is not made by an assembler that kscope calls"
+    why = "install nvidia-cuda-nvcc" if arch else "kscope does not run the assembler for this kernel"
     assert why in said
     assert meta(code).placement == "fence"
 

@@ -106,7 +106,7 @@ def prepared(frontend: Any) -> Any:
 
 @dataclass(frozen=True)
 class Made:
-    """What a compilation left: CuTe's object, its PTX, its binary."""
+    """The result of a compilation: CuTe's object, its PTX, its binary."""
 
     compiled: Any
     ptx: str

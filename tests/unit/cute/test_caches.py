@@ -213,7 +213,7 @@ def test_caches_keep_the_lowered_binary(frontend: Any, monkeypatch: pytest.Monke
 
 
 def jit_cache() -> Any:
-    """What CuTe keeps in memory."""
+    """CuTe's caches in memory."""
     from cutlass.cutlass_dsl import CuTeDSL
 
     return CuTeDSL._get_dsl().jit_cache

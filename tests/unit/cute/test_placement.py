@@ -26,7 +26,7 @@ BODY = "with region('load'):\n    y = x[thread]\nwith region('store', value=n):\
 
 @pytest.fixture
 def binaries(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What replaces the binaries of CuTe's modules."""
+    """The binaries that replace those of CuTe's modules."""
     found: list[bytes] = []
     original = assembler.replace_binary
 

@@ -151,7 +151,7 @@ def test_the_streams_of_launches_are_found_in_the_host_code(frontend: Any) -> No
 
 
 def traced(function: Any) -> Any:
-    """What kscope has kept of a compiled function."""
+    """kscope's data about a compiled function."""
     frontend: Any = registry.frontend("cute")
     return frontend._launches.forms._sources[function.engine].traced
 
@@ -181,7 +181,7 @@ def test_a_plain_form_of_which_fewer_blocks_fit_does_not_run(device: Device) -> 
 
 def test_a_function_from_an_object_file_has_one_form(device: Device) -> None:
     class Engine:
-        """As CuTe's, which is of another type, and cannot be referred to weakly."""
+        """Like CuTe's, which is of another type, and allows no weak references."""
 
         __slots__ = ()
 

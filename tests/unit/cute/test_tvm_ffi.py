@@ -87,7 +87,7 @@ def test_exported_objects_contain_the_bind_function(
 def test_a_plain_function_from_an_object_file_is_named_with_its_file(
     gpu: Gpu, frontend: Any, tvm_ffi: Any, tmp_path: Path
 ) -> None:
-    """As caches on disk do: an earlier process compiled it without recording."""
+    """Like caches on disk: an earlier process compiled it without recording."""
     from cutlass.cute.runtime import load_module
 
     module = source(BODY)
@@ -167,7 +167,7 @@ def test_functions_from_object_files_are_named_in_every_session(
 def test_a_shared_library_of_an_exported_object_has_the_function_for_kscope_bind(
     gpu: Gpu, prepared: Any, tvm_ffi: Any, tmp_path: Path
 ) -> None:
-    """As docs/cute.md has it."""
+    """The example of docs/cute.md."""
     from cutlass.cute.runtime import find_runtime_libraries
 
     module = source(BODY)

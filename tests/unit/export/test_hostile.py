@@ -37,7 +37,7 @@ NAMES = (
 )  # fmt: skip
 PARQUET = {".parquet", ".arrow", ".feather"}
 HERE = [suffix for suffix in suffixes() if suffix not in PARQUET or find_spec("pyarrow")]
-"""What can be written here."""
+"""Formats that can be written here."""
 
 
 def _columns(path: Path) -> None:

@@ -36,7 +36,7 @@ def spans(found: Replay) -> list[Slice]:
 
 
 def notes(found: Replay) -> dict[str, str]:
-    """What the description of the only warp's row says, by name."""
+    """The description of the only warp's row, by name."""
     [text] = [note for path, note in found.notes.items() if "warp" in path[-1]]
     return dict(part.rsplit(" ", 1) for part in text.split(", ") if " " in part)  # type: ignore[misc]  # pairs
 

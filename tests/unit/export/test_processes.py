@@ -1,4 +1,4 @@
-"""What a timeline's processes are: GPUs that hold launches, or SMs (blocks, warps) that hold launches."""
+"""The processes of a timeline: GPUs that hold launches, or SMs (blocks, warps) that hold launches."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def by_launch(trace: Trace) -> Any:
 
 
 def same(found: Any, trace: Trace) -> None:
-    """Whether a table read back has all that the trace has."""
+    """Check that a table read back has all data of the trace."""
     expected = by_launch(trace)
     assert list(found.columns) == list(COLUMNS)
     assert len(found) == len(trace)

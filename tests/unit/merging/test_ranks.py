@@ -261,7 +261,7 @@ def test_a_clock_file_of_another_gpu_proves_nothing_and_a_damaged_one_is_refused
 
 
 def offsets_of(job: Job, error: int) -> dict[str, list[list[int]]]:
-    """What PTP measures of each host's clock ten times a second, wrong by up to `error` ns."""
+    """Offsets of each host's clock that PTP measures ten times a second, wrong by up to `error` ns."""
     rng = np.random.default_rng(3)
     return {
         f"node{host}": [

@@ -355,10 +355,10 @@ def test_several_cycles_of_the_profiler_are_refused(tmp_path: Path) -> None:
         kscope.merge(decode(recorded.capture()), tmp_path / "t.json")
 
 
-def test_a_sampled_capture_with_missing_launches_is_refused(tmp_path: Path) -> None:
+def test_a_capture_of_some_blocks_with_missing_launches_is_refused(tmp_path: Path) -> None:
     recorded = Recorded(kinetos.steps(20))
     capture = replace(replace(recorded, runs=recorded.runs[2:]).capture(), options={"block": [4, 8, 1]})
-    assert "sampled by block" in refused(recorded, tmp_path, decode(capture))
+    assert "limited by block" in refused(recorded, tmp_path, decode(capture))
 
 
 def test_a_filtered_trace_and_another_runs_trace_are_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def regions(text: str) -> dict[str, tuple[str | None, str | None]]:
 
 
 def ptx(library: Any, cc: tuple[int, int] = (9, 0)) -> str:
-    """What is assembled for a library: its PTX, or with LTO the PTX after it."""
+    """The text that is assembled for a library: its PTX, or with LTO the PTX after it."""
     return str(library.get_lto_ptx(cc=cc) if library._lto else library.get_asm_str(cc=cc))
 
 

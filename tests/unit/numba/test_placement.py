@@ -65,7 +65,7 @@ def test_numbas_options_are_kept(frontend: Any, options: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"lto": False}, "the machine code is not made by an assembler that kscope calls"),
+        ({"lto": False}, "kscope does not run the assembler for this kernel"),
         ({"fill": "stop"}, "fill='stop' is not supported"),
     ],
 )

@@ -30,7 +30,7 @@ SMS, MARKED = 10, 1000
 
 
 class Driver:
-    """What kscope reads of loaded kernels: handles from MARKED on are of modules with marks.
+    """kscope's queries of loaded kernels: handles from MARKED on are of modules with marks.
 
     Attributes:
         attributes: of functions, by handle.

@@ -30,7 +30,7 @@ PARTS = 6  # that run side by side
 
 
 def simulated(script: str, *arguments: str) -> str:
-    """What the script prints where Numba simulates."""
+    """The output of the script with Numba's simulator."""
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, check=False

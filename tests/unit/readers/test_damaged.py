@@ -48,7 +48,7 @@ EVERY = {**WHOLE, "proton": (PROTON, readers.proton)}
 
 
 def used(trace: Trace) -> None:
-    """What people do with a trace."""
+    """Common uses of a trace."""
     assert len(trace.track) == len(trace) and (np.diff(trace.track) >= 0).all()
     str(trace.summary("sm"))
     str(trace.summary("role"))

@@ -1,4 +1,4 @@
-"""What kernels of other profilers left, read: the same spans as were written, on the same lanes."""
+"""Buffers of other profilers' kernels, read: the same spans as were written, on the same lanes."""
 
 from __future__ import annotations
 

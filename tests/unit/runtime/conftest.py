@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope_runtime import CudaBackend
 from kscope_runtime.device import Device
 from kscope_runtime.drain import Drain
@@ -49,7 +49,7 @@ class Bench:
         self.pool = least(self.gpu.facts.sms)
 
     def arm(self, epoch: int = 1) -> Bench:
-        self.backend.arm(epoch, Sampling(), self.pool)
+        self.backend.arm(epoch, Subset(), self.pool)
         self.backend.module_loaded(MODULE)
         self.memory = self.gpu.memory(MODULE)
         return self

@@ -16,7 +16,7 @@ from kscope.capture import wire
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.instrument import registry
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.session.profile import profile
 from kscope_runtime import CudaBackend
 from kscope_runtime.drain import Drain
@@ -45,7 +45,7 @@ def test_the_backend_is_open_between_arming_and_disarming(bench: Make) -> None:
     rig = bench()
     rig.backend.module_loaded(MODULE)
     answers = [rig.backend.is_open()]
-    for change in (lambda: rig.backend.arm(1, Sampling(), None), rig.backend.disarm, rig.backend.resume):
+    for change in (lambda: rig.backend.arm(1, Subset(), None), rig.backend.disarm, rig.backend.resume):
         change()
         answers.append(rig.backend.is_open())
     assert answers == [False, True, False, True]
@@ -229,14 +229,14 @@ def test_a_pool_is_not_replaced_under_a_warp_that_writes(bench: Make) -> None:
 
 def test_the_default_pool_is_a_32nd_of_what_is_free(by_hand: None) -> None:
     rig = Bench(Gpu(free=128 << 20))
-    rig.backend.arm(1, Sampling(), None)
+    rig.backend.arm(1, Subset(), None)
     assert rig.drain.device.rings is not None
     assert 2 << 20 < rig.drain.device.rings.total <= 4 << 20
 
 
 def test_the_default_pool_is_at_least_what_the_device_needs(by_hand: None) -> None:
     rig = Bench(Gpu(free=100_000))
-    rig.backend.arm(1, Sampling(), None)
+    rig.backend.arm(1, Subset(), None)
     assert rig.drain.device.rings is not None
     assert rig.drain.device.rings.total <= 20480
 
@@ -244,7 +244,7 @@ def test_the_default_pool_is_at_least_what_the_device_needs(by_hand: None) -> No
 def test_a_pool_that_is_too_small_is_refused(bench: Make) -> None:
     rig = bench()
     with pytest.raises(UsageError, match=r"pool=100: .*4 SMs needs at least 20480 bytes"):
-        rig.backend.arm(1, Sampling(), 100)
+        rig.backend.arm(1, Subset(), 100)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_pool_larger_than_free_memory_is_refused_with_the_remedy(
 
     monkeypatch.setattr(FakeDriver, "allocate", refuse)
     with pytest.raises(DriverError, match=message):
-        rig.backend.arm(1, Sampling(), pool)
+        rig.backend.arm(1, Subset(), pool)
 
 
 def test_a_second_device_joins_the_session_when_it_is_first_used(by_hand: None) -> None:
@@ -353,7 +353,7 @@ def test_a_session_in_a_broken_context_is_refused_with_the_drivers_error(bench: 
     rig.backend.disarm()
     rig.backend.collect(wait=True)
     with pytest.raises(DriverError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
-        rig.backend.arm(2, Sampling(), rig.pool)
+        rig.backend.arm(2, Subset(), rig.pool)
 
 
 def test_a_recovered_context_keeps_recording_without_duplicates(bench: Make) -> None:
@@ -476,7 +476,7 @@ def test_errors_in_a_forked_child_explain_why_it_cannot_record(bench: Make) -> N
 def test_the_gate_carries_what_is_sampled(bench: Make) -> None:
     rig = bench()
     rig.backend.module_loaded(MODULE)
-    rig.backend.arm(3, Sampling.of(block=range(2, 100, 3), warp=(0, 5), sm=2), rig.pool)
+    rig.backend.arm(3, Subset.of(block=range(2, 100, 3), warp=(0, 5), sm=2), rig.pool)
     gate = rig.gpu.memory(MODULE).gate
     assert gate["epoch"] == 3 and gate["sampled"] == 1 and gate["warp_mask"] == 0b100001
     assert (gate["block_first"], gate["block_count"], gate["sm_mask"][0]) == (2, 98, 4)
@@ -493,7 +493,7 @@ def test_rings_do_not_overlap_inside_the_pool(bench: Make) -> None:
 def test_arming_does_not_wait_without_a_device_in_use(bench: Make) -> None:
     rig = bench()
     rig.driver.current = 0
-    rig.backend.arm(1, Sampling(), None)
+    rig.backend.arm(1, Subset(), None)
     assert rig.backend.collect(wait=True) == []
     rig.driver.current = 1
     rig.backend.module_loaded(MODULE)

@@ -28,7 +28,7 @@ SLAB = 96  # bytes, for four records
 
 SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 START = st.sampled_from([0, 5, 0xFFFF_FFF0, 0x7FFF_FFF8])
-"""What was claimed before: counters run over 2^32 sooner or later."""
+"""Units claimed before: counters exceed 2^32 sooner or later."""
 COPY = st.sampled_from([BATCH, 24 * wire.UNIT])
 """How much a copy holds: of a large pool less than a ring."""
 
@@ -55,7 +55,7 @@ def keys(lines: np.ndarray[Any, Any], epoch: int = 1) -> Counter[tuple[int, int,
 
 
 def start_counters(bench: Bench, start: int) -> None:
-    """As if that many units had been claimed and drained before."""
+    """Pretend that this many units had been claimed and drained before."""
     stripes = bench.memory.stripes
     stripes["head"] = stripes["head"] + np.uint32(start)
     stripes["limit"] = stripes["limit"] + np.uint32(start)
@@ -123,7 +123,7 @@ def test_every_claim_is_drained_once_or_counted_as_lost(
 
 
 def check_memory(bench: Bench, open_lanes: list[Lane]) -> None:
-    """What a lane has claimed and still writes to is never given to another one, nor cleared."""
+    """Units that a lane has claimed and still writes to are never given to another one, nor cleared."""
     stripes = bench.memory.stripes
     for lane in open_lanes:
         if lane.slab is None:
@@ -219,7 +219,7 @@ def test_slabs_of_an_old_session_are_left_out(by_hand: None) -> None:
     bench = Bench().arm(epoch=1)
     old = Lane(bench.memory, sm=0, block=1).claim()
     Lane(bench.memory, sm=0, block=2).run()
-    bench.backend.arm(2, bench.backend._session.sampling, bench.pool)  # type: ignore[union-attr]  # it is armed
+    bench.backend.arm(2, bench.backend._session.subset, bench.pool)  # type: ignore[union-attr]  # it is armed
     Lane(bench.memory, sm=0, block=3).run()
     old.begin().record(2).leave()
     (device,) = bench.backend.collect(wait=True)

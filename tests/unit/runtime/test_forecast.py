@@ -1,4 +1,4 @@
-"""What queued launches will claim is learned, and fits into the pool."""
+"""The claims of queued launches are learned, and fit into the pool."""
 
 from __future__ import annotations
 

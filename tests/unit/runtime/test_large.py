@@ -20,7 +20,7 @@ from .conftest import Bench
 from .fake import Lane
 
 UNITS = 40
-"""Of a copy: a ring of an SM has 64, a slab of four records 3."""
+"""Units of a copy: a ring of an SM has 64, a slab of four records 3."""
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_threads_find_the_same_slabs_as_numpy(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.skipif(not native.available(), reason="no compiled loops")
 def test_slabs_in_damaged_memory_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What looks like a head inside a slab, after the place where the next thread begins."""
+    """A fake head inside a slab, after the place where the next thread begins."""
     monkeypatch.setattr(native, "threads", lambda short=False: 4)
     copied = large(100)
     inside = 16_384 + 20

@@ -13,7 +13,7 @@ from kscope.capture.pools import pool_arrays, pool_capture, pool_reading
 from kscope.capture.pools.pool_file import PoolDevice, PoolFile
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.watching.warp_columns import IN
 from kscope.watching.warps import warps
 from kscope_runtime.pool import least
@@ -46,7 +46,7 @@ def armed(bench: Make, files: Files, *, salvaged: bool = False) -> Bench:
     rig = bench(salvaged=salvaged)
     rig.backend.module_loaded(MODULE)
     rig.backend.survive(files.open)
-    rig.backend.arm(1, Sampling(), LEAST)
+    rig.backend.arm(1, Subset(), LEAST)
     return rig
 
 
@@ -105,15 +105,15 @@ def test_each_session_has_its_own_file_and_an_ordinary_one_has_none(bench: Make,
     Lane(rig.gpu.memory(MODULE), block=1).run()
     rig.backend.disarm()
     rig.backend.survive(Files(files.folder / "..").open if False else files.open)
-    rig.backend.arm(2, Sampling(), LEAST)
+    rig.backend.arm(2, Subset(), LEAST)
     assert len(files.made) == 1, "the same session goes on in its file"
     other = Files(files.folder / "other")
     other.folder.mkdir()
     rig.backend.survive(other.open)
-    rig.backend.arm(3, Sampling(), LEAST)
+    rig.backend.arm(3, Subset(), LEAST)
     assert len(other.made) == 1
     rig.backend.survive(None)
-    rig.backend.arm(4, Sampling(), LEAST)
+    rig.backend.arm(4, Subset(), LEAST)
     assert rig.gpu.memory(MODULE).gate["book"] == 0
     assert not any(file.memory.ctypes.data in rig.gpu.blocks for file in (*files.made, *other.made)), "unregistered"
 
@@ -129,7 +129,7 @@ def test_memory_that_the_driver_refuses_is_an_error_that_says_what_to_do(
     monkeypatch.setattr(rig.driver, "register", refuse)
     rig.backend.survive(files.open)
     with pytest.raises(UsageError, match="ulimit -l"):
-        rig.backend.arm(1, Sampling(), LEAST)
+        rig.backend.arm(1, Subset(), LEAST)
     assert not files.made[0].path.exists()
 
 

@@ -1,4 +1,5 @@
-"""What recording adds between the operations of a loop's pipeline: python -m unit.sass.counting_pipelines, in tests/
+"""Counts the instructions that recording adds between the operations of a loop's pipeline: python -m
+unit.sass.counting_pipelines, in tests/
 
 For each loop of the kernels of bench/on_pipeline.py that waits for a barrier: inserted instructions, their cycles by
 static stall counts, and how many of them wait for a store that was issued less than 40 cycles before. These are counted
@@ -34,7 +35,7 @@ STORE, SOON = "STG", 40
 
 @dataclass
 class Added:
-    """What is added in front of an operation."""
+    """The instructions added before an operation."""
 
     instructions: int = 0
     cycles: int = 0
@@ -42,7 +43,7 @@ class Added:
 
 
 def loops(text: str, tool: str) -> Iterator[list[tuple[str, Added]]]:
-    """What is added in the loops that wait for a barrier: in front of each operation, in their order."""
+    """The instructions added in the loops that wait for a barrier: before each operation, in order."""
     kept: list[tuple[bytes, Function, Insertion]] = []
     check = checking.check
 

@@ -277,7 +277,7 @@ def text(table: Mapping[str, Sequence[Form]], base: Mapping[str, Sequence[Form]]
 
 
 def printed(words: Iterable[int], arch: int = 90) -> list[str]:
-    """What nvdisasm prints of single instructions, without the semicolon, and what reading.py adds to it."""
+    """nvdisasm's output for single instructions, without the semicolon, and the additions of reading.py."""
     words = list(words)
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
         file.write(b"".join(word.to_bytes(16, "little") for word in words))

@@ -1,4 +1,4 @@
-"""What a driver would load: its metadata, and what it records."""
+"""The code that a driver would load: its metadata, and its records."""
 
 from __future__ import annotations
 

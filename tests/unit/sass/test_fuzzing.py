@@ -14,7 +14,7 @@ from sassvm.launching import ROOMY
 
 from kscope import ptx
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.machine_code import elf
 from kscope.marks.strategies import AllThreads
 from kscope.sass.cubin import reading
@@ -47,7 +47,7 @@ def case(*nodes: Node, block: tuple[int, int, int] = (32, 1, 1), live: int = 0) 
     """A case in which every thread records."""
     return replace(
         cases.drawn(0), outline=Outline(90, block, nodes, live), tool=ASSEMBLERS[0], number=2, renamed=False,
-        elsewhere=False, bound=True, epoch=7, shape=Grid((1, 1, 1), block), sampling=Sampling(), pool=ROOMY, kernel=ALL,
+        elsewhere=False, bound=True, epoch=7, shape=Grid((1, 1, 1), block), subset=Subset(), pool=ROOMY, kernel=ALL,
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ FOUND = {
 
 @cache
 def verdicts() -> dict[str, judging.Verdict]:
-    """Of the defects, with one call of nvdisasm for all."""
+    """The defects, with one call of nvdisasm for all."""
     with judging.watched():
         return dict(zip(FOUND, batches.mapped(judging.verdict, [one for one, _ in FOUND.values()]), strict=True))
 

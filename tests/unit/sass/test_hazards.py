@@ -74,7 +74,7 @@ Chosen = Callable[[Function], Insertion]
 
 
 def found(text: str, chosen: Chosen) -> str:
-    """What the two checkers say of a kernel with an insertion."""
+    """The findings of the two checkers in a kernel with an insertion."""
     data = assembled(text)
     (kernel,) = functions(data)
     insertion = replace(chosen(kernel), registers=210)

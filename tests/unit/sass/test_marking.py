@@ -10,7 +10,7 @@ from kscope.capture import layout
 from kscope.sass.cubin.insertion import New
 from kscope.sass.cubin.instructions import BYTES, Function
 from kscope.sass.placing.paths import Spot
-from kscope.sass.recording import aside, marking, records, registers
+from kscope.sass.recording import early_clocks, marking, records, registers
 from kscope.sass.recording.marking import Marks
 from kscope.sass.recording.regions import Record
 from kscope.sass.recording.sites import Site
@@ -110,19 +110,19 @@ def test_a_begin_that_would_wait_for_a_store_reads_its_clock_into_a_register_tha
     """The record's end waits instead, which is long after the store; the clock is moved where the record is stored."""
     sites = [site("enter", 1, waits=True), site("exit", 4)]
     chosen = registers.Allocation(STATE, {("part", ""): 108}, {108: 1}, 114)
-    enter, leave = aside.placed(sites, chosen, frozenset(range(30)), 255)
+    enter, leave = early_clocks.placed(sites, chosen, frozenset(range(30)), 255)
     assert (enter.aside, enter.waits, leave.aside, leave.waits) == (30, False, 30, True)
     made = placed(listed(*COMPUTES, END), enter, leave)
     code = [one.seen for some in made.before.values() for one in some if one.seen is not None]
     assert [one.operands for one in code if one.name == "MOV"] == [("R108", "R30")]
     assert [one.operands[0] for one in code if one.name == "CS2R"] == ["R30", "R110"]
-    assert aside.placed(sites, chosen, frozenset(range(255)), 255) == sites
-    assert aside.placed([site("enter", 1), site("exit", 4)], chosen, frozenset(), 255) == [
+    assert early_clocks.placed(sites, chosen, frozenset(range(255)), 255) == sites
+    assert early_clocks.placed([site("enter", 1), site("exit", 4)], chosen, frozenset(), 255) == [
         site("enter", 1),
         site("exit", 4),
     ]
     at_once = [site("enter", 1, waits=True), site("exit", 1)]
-    assert aside.placed(at_once, chosen, frozenset(range(30)), 255) == at_once, "moved before it is there"
+    assert early_clocks.placed(at_once, chosen, frozenset(range(30)), 255) == at_once, "moved before it is there"
 
 
 def test_where_the_kernel_needs_every_predicate_a_record_is_stored_at_the_last_place_that_leaves_one() -> None:

@@ -142,7 +142,7 @@ def compiled(source: Any, warps: int) -> str:
 
 
 def run(text: str, threads: int, roles: list[int]) -> list[tuple[list[Seen], list[Seen]]]:
-    """What each warp of a kernel of Triton's did, and what it recorded. Every word of its parameters is 256."""
+    """The operations of each warp of a Triton kernel, and its records. Every word of its parameters is 256."""
     from triton.backends.nvidia.compiler import get_ptxas
 
     found, marked = made(text, get_ptxas(90).path)

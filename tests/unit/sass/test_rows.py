@@ -197,7 +197,7 @@ RIGHT: tuple[tuple[str, Word], ...] = (
 
 
 def wrong(code: Iterable[tuple[str, Word]]) -> list[str]:
-    """What the checker finds in code of a row."""
+    """The checker's findings in code of a row."""
     parts = [*code]
     some = [
         replace(writing.parsed(text), at=BYTES * place)

@@ -12,7 +12,7 @@ from ptxvm.machine import Clocks, Grid
 from sassvm.launching import Case, judged, launched
 
 from kscope import ptx
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.machine_code import elf
 from kscope.marks.strategies import parse_strategy
 from kscope.sass.cubin.instructions import BYTES
@@ -189,16 +189,16 @@ def test_lanes_that_find_their_ring_full_claim_from_the_reserve() -> None:
 
 
 @pytest.mark.parametrize(
-    "sampling",
+    "subset",
     [
-        Sampling.of(range(1, 2), None, None),
-        Sampling.of(slice(0, None, 2), (0, 3), None),
-        Sampling.of(None, None, (0, 5)),
-        Sampling.of(None, (1,), (1, 5)),
+        Subset.of(range(1, 2), None, None),
+        Subset.of(slice(0, None, 2), (0, 3), None),
+        Subset.of(None, None, (0, 5)),
+        Subset.of(None, (1,), (1, 5)),
     ],
 )
-def test_what_is_not_sampled_does_not_record(sampling: Sampling) -> None:
-    assert len(judged(replace(case(), sampling=sampling)).slabs) < 8
+def test_what_is_not_in_the_subset_does_not_record(subset: Subset) -> None:
+    assert len(judged(replace(case(), subset=subset)).slabs) < 8
 
 
 def test_blocks_are_numbered_in_three_dimensions() -> None:
@@ -222,7 +222,7 @@ def test_any_pool_clocks_and_sampling(seed: int) -> None:
         replace(
             case(kernel=dice.choice((KERNEL, SIZED)), number=dice.choice((0, 1, 3, 24))),
             pool=Pool(tuple(ring() for _ in range(dice.choice((2, 3))))),
-            sampling=Sampling.of(blocks, warps, sms),
+            subset=Subset.of(blocks, warps, sms),
             size=dice.choice((4, 8, 16)) if dice.random() < 0.5 else 16,
             epoch=dice.choice((6, 7)),
             smid=dice.choice((0, 1, 5, 131)),

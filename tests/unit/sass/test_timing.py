@@ -27,7 +27,7 @@ def own(*stalls: int) -> list[Instruction]:
 
 def apart(*texts: str) -> int:
     """Cycles from the first instruction to the last one."""
-    made = timing.tight([writing.new(text) for text in texts], 90)
+    made = timing.with_least_stalls([writing.new(text) for text in texts], 90)
     last = next(n for n in reversed(range(len(made))) if (seen := made[n].seen) is not None and seen.name != "NOP")
     return sum(max(1, control(one.word).stall) for one in made[:last])
 
@@ -53,19 +53,21 @@ def test_a_result_is_read_as_soon_as_it_is_there(first: str, then: str, cycles: 
 
 def test_instructions_that_only_wait_are_left_out() -> None:
     waits = writing.new("NOP", Control(stall=9, waits=frozenset({3})))
-    made = timing.tight([writing.new("MOV R1, R2"), waits, writing.new("NOP"), writing.new("MOV R3, R4")], 90)
+    made = timing.with_least_stalls(
+        [writing.new("MOV R1, R2"), waits, writing.new("NOP"), writing.new("MOV R3, R4")], 90
+    )
     assert [one.seen.name for one in made if one.seen] == ["MOV", "MOV"]
     assert control(made[1].word).waits == {3}
 
 
 def test_a_scoreboard_is_waited_for_when_it_counts() -> None:
     load = writing.new("LDG.E R1, desc[UR4][R2.64]", Control(writes=2))
-    made = timing.tight([load, writing.new("MOV R3, R4", Control(waits=frozenset({2})))], 90)
+    made = timing.with_least_stalls([load, writing.new("MOV R3, R4", Control(waits=frozenset({2})))], 90)
     assert control(made[0].word).stall == 2
 
 
 def test_after_the_last_one_every_result_is_available() -> None:
-    (made,) = timing.tight([writing.new("MOV R1, R2")], 90)
+    (made,) = timing.with_least_stalls([writing.new("MOV R1, R2")], 90)
     assert control(made.word).stall == 5
 
 

@@ -1,4 +1,4 @@
-"""What the checkers once accepted, and must not."""
+"""Code that the checkers once accepted, and must not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the ranks of `kscope run --ranks` write together: a dataset in hive partitions, and durations in one file."""
+"""Files that the ranks of `kscope run --ranks` write together: a dataset in hive partitions, and durations in
+one file.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ compiled = pytest.mark.skipif(native.module() is None, reason="kscope was instal
 PACKAGES = [package(frames + 1) for frames in range(21)]
 Layers = list[tuple[bool, int]]
 LAYERS = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=6)
-"""What calls the launcher, the outermost first: lines of the program, and so many frames of a package."""
+"""Callers of the launcher, the outermost first: lines of the program, and this many frames of a package."""
 
 
 @compiled

@@ -14,7 +14,7 @@ from kscope.capture.capture_data import DeviceCapture
 from kscope.capture.pools.pool_file import PoolDevice
 from kscope.cli import main
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.marks.strategies import AllThreads, Elected
 from kscope.session.pool_choice import Rates, choice, densest
 from kscope.session.survival import Survival
@@ -22,11 +22,11 @@ from kscope_sim.machine import GHZ
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 H200 = PoolDevice(0, "NVIDIA H200", 132, can_keep=True)
-ALL, SIXTEENTH, FEW = Sampling(), Sampling.of(block="::32"), Sampling.of(block="0:8")
+ALL, SIXTEENTH, FEW = Subset(), Subset.of(block="::32"), Subset.of(block="0:8")
 
 
-def chosen(sampling: Sampling, device: PoolDevice = H200, rates: Rates | None = None) -> tuple[str, str]:
-    found = choice(device, sampling, Elected(), rates or Rates())
+def chosen(subset: Subset, device: PoolDevice = H200, rates: Rates | None = None) -> tuple[str, str]:
+    found = choice(device, subset, Elected(), rates or Rates())
     return found.how, found.why
 
 
@@ -54,15 +54,15 @@ def test_where_no_process_can_keep_memory_it_is_a_file() -> None:
     assert how == "shm" and "no second process" in why
 
 
-@pytest.mark.parametrize("sampling", [SIXTEENTH, FEW, Sampling.of(sm=range(11))])
-def test_sampling_that_leaves_few_sms_needs_no_keeper(sampling: Sampling) -> None:
-    how, why = chosen(sampling)
+@pytest.mark.parametrize("subset", [SIXTEENTH, FEW, Subset.of(sm=range(11))])
+def test_sampling_that_leaves_few_sms_needs_no_keeper(subset: Subset) -> None:
+    how, why = chosen(subset)
     assert how == "shm" and "SMs that are sampled" in why
 
 
-@pytest.mark.parametrize("sampling", [Sampling.of(block="::4"), Sampling.of(sm=range(12)), Sampling.of(warp=0)])
-def test_sampling_that_leaves_many_does_not_help(sampling: Sampling) -> None:
-    assert chosen(sampling)[0] == "keeper"
+@pytest.mark.parametrize("subset", [Subset.of(block="::4"), Subset.of(sm=range(12)), Subset.of(warp=0)])
+def test_sampling_that_leaves_many_does_not_help(subset: Subset) -> None:
+    assert chosen(subset)[0] == "keeper"
 
 
 def test_what_an_earlier_session_recorded_decides() -> None:
@@ -74,10 +74,10 @@ def test_what_an_earlier_session_recorded_decides() -> None:
     rates.learn([one], epoch, ALL)
     how, why = chosen(ALL, rates=rates)
     assert how == "shm" and "as dense as an earlier session's" in why
-    assert chosen(Sampling.of(warp=0), rates=rates)[0] == "keeper", "of other warps nothing is known"
-    rates.learn([one], epoch, Sampling.of(block="::100"))
+    assert chosen(Subset.of(warp=0), rates=rates)[0] == "keeper", "of other warps nothing is known"
+    rates.learn([one], epoch, Subset.of(block="::100"))
     assert chosen(ALL, rates=rates)[0] == "keeper", "a hundredth of the blocks recorded so many"
-    assert chosen(Sampling.of(block="::100"), rates=rates)[0] == "shm"
+    assert chosen(Subset.of(block="::100"), rates=rates)[0] == "shm"
 
 
 def test_the_densest_part_counts_and_not_the_mean() -> None:

@@ -39,7 +39,7 @@ def rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def other(*argv: object, **environment: str) -> str:
-    """What another process prints that profiles with these paths."""
+    """The output of another process that profiles with these paths."""
     command = [sys.executable, "-c", SECOND, *map(str, argv)]
     path = os.pathsep.join(sys.path)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a session refuses, before anything runs where that can be."""
+"""Arguments that a session refuses, before anything runs where possible."""
 
 from __future__ import annotations
 

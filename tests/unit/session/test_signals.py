@@ -102,7 +102,7 @@ def check(log: list[str]) -> None:
 
 
 QUARTERS = pytest.mark.parametrize("first", range(4))
-"""Of all instructions every fourth, from this one on."""
+"""Every fourth instruction, from this one on."""
 
 
 @QUARTERS

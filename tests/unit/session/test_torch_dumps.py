@@ -86,7 +86,7 @@ def test_a_program_with_the_handler_ends_as_without_it(pools: Path, tmp_path: Pa
 
 
 def test_where_the_warps_are_is_written_beside_the_dump_of_torch(pools: Path, tmp_path: Path) -> None:
-    """What torch itself writes is a stand-in: a collective that times out needs GPUs."""
+    """torch's own output is faked: a collective that times out needs GPUs."""
     traces = tmp_path / "traces"
     traces.mkdir()
     (traces / "nccl_trace_rank_1").write_bytes(b"of an earlier run")

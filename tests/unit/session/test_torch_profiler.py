@@ -54,7 +54,7 @@ BASE = [0]
 
 @pytest.fixture
 def seen() -> Callable[[], list[tuple[str, int, int]]]:
-    """What the profiler saw of the last session: each launch, from 500 ns before to 400 ns after it."""
+    """The profiler's events of the last session: each launch, from 500 ns before to 400 ns after it."""
 
     def launches() -> list[tuple[str, int, int]]:
         trace = SESSIONS[-1].trace

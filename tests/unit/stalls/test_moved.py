@@ -1,4 +1,4 @@
-"""What the machine code alone says about regions: pure, moved in, moved out, empty; and what is kscope's own."""
+"""Findings about regions in machine code alone: pure, moved in, moved out, empty; and kscope's own instructions."""
 
 from __future__ import annotations
 

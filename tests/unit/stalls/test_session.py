@@ -1,4 +1,4 @@
-"""What a session says about its samples: source texts without a file, and kernels without samples."""
+"""A session's facts about its samples: source texts without a file, and kernels without samples."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def scheduled(plain_compiler, frontend):
 
 
 def in_machine_code(made: Any) -> bool:
-    """Whether a compiled kernel is recorded in its machine code, without a reason why not."""
+    """True if a compiled kernel is recorded in its machine code, without a reason why not."""
     about = from_json(made.metadata._asdict()[META].encode())
     return about.placement == "schedule" and not [one.text for one in about.problems if one.kind == "placement"]
 

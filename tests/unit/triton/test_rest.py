@@ -99,7 +99,7 @@ def gpu(monkeypatch, backend):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Whether each compilation so far was found on disk."""
+    """For each compilation so far, True if it was found on disk."""
     found = []
     monkeypatch.setattr(knobs.compilation, "listener", lambda **what: found.append(what["cache_hit"]))
     return found

@@ -80,7 +80,7 @@ _ALONE = reading.disassembly
 
 
 def mapped(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """What map() gives, with a thread for each item, whose calls of nvdisasm are answered together."""
+    """The result of map(), with a thread for each item, whose calls of nvdisasm are answered together."""
     batch = Batch(len(items))
 
     def run(item: Item) -> Result:
@@ -100,7 +100,7 @@ def _answering(batch: Batch) -> Iterator[None]:
 
 
 def together(cubins: Sequence[bytes]) -> list[str | None]:
-    """What nvdisasm prints of each cubin, from one call for all; one by one if it refuses them together."""
+    """nvdisasm's output for each cubin, from one call for all; one by one if it refuses them together."""
     if len(cubins) == 1:
         return [_ALONE(cubins[0])]
     new = reading._prefers_new(find("nvdisasm"))

@@ -1,4 +1,4 @@
-"""What a seed stands for: a kernel, its recording, and its launch."""
+"""The case of a seed: a kernel, its recording, and its launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sassvm.launching import ROOMY
 
 from kscope import ptx
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 from kscope.marks.strategies import parse_strategy
 
 from ..kernels import ASSEMBLERS
@@ -27,7 +27,7 @@ ID = ("0x11112222", "0x33334444")
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is recorded and run.
+    """A case.
 
     Attributes:
         seed: what it was drawn from.
@@ -46,7 +46,7 @@ class Drawn:
     number: int
     shape: Grid
     pool: Pool
-    sampling: Sampling
+    subset: Subset
     size: int
     epoch: int
     bound: bool
@@ -78,7 +78,7 @@ def drawn(seed: int, arch: int = 90) -> Drawn:
     return Drawn(
         seed, outline, kernel, dice.choice(ASSEMBLERS), dice.choice((0, 1, 1, 2, 3, 4, 5, 6)), Grid(grid, block),
         Pool(tuple(_ring(dice) for _ in range(dice.choice((2, 3))))) if rare else ROOMY,
-        _sampling(dice) if dice.random() < 0.25 else Sampling(), dice.choice((4, 8, 16)),
+        _subset(dice) if dice.random() < 0.25 else Subset(), dice.choice((4, 8, 16)),
         0 if dice.random() < 0.04 else dice.choice((6, 7)), dice.random() > 0.03, dice.choice((0, 1, 5, 131)),
         dice.randrange(1 << 48), Clocks(dice.randrange(1 << 40), dice.randrange(1 << 60), steps),
         dice.randbytes(4096), rename, dice.random() < 0.4,
@@ -91,6 +91,6 @@ def _ring(dice: Random) -> Ring:
     return Ring(size, dice.choice((0, 7, dice.randrange(1 << 32), 0xFFFFFFFA)), free)
 
 
-def _sampling(dice: Random) -> Sampling:
+def _subset(dice: Random) -> Subset:
     blocks = dice.choice((None, None, slice(dice.randrange(2), None, dice.choice((1, 2, 3)))))
-    return Sampling.of(blocks, dice.choice((None, None, (0, 2))), dice.choice((None, None, (0, 5))))
+    return Subset.of(blocks, dice.choice((None, None, (0, 2))), dice.choice((None, None, (0, 5))))

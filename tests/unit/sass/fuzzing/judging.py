@@ -40,7 +40,7 @@ _SHORT = (re.compile(r"'[^']*'"), re.compile(r"0x[0-9a-f]+|\b\d+\b|\b[0-9a-f]{4}
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case.
+    """The result of a case.
 
     Attributes:
         refused: why it was not recorded; empty if it was.
@@ -72,7 +72,7 @@ def shortened(message: str) -> str:
 
 @dataclass(frozen=True)
 class _Made:
-    """What recorded() made, and from what."""
+    """The result of recorded(), and its inputs."""
 
     recorded: Recorded
     before: Function
@@ -81,7 +81,7 @@ class _Made:
 
 
 _OF = local()
-"""Of each thread: the dice of its case, and what checking.check() got."""
+"""For each thread: the random numbers of its case, and the arguments of checking.check()."""
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _elsewhere(text: Any, machine: Any, found: Sequence[paths.Spot], dice: Rando
 
 
 def verdict(drawn: Drawn) -> Verdict:
-    """What becomes of a case; within watched()."""
+    """The result of a case; within watched()."""
     try:
         made = _recorded(drawn)
     except CalledProcessError as error:  # such as too few registers
@@ -183,7 +183,7 @@ def _run(drawn: Drawn, made: _Made, function: Function) -> int:
     """Records and the kernel's own stores."""
     oracle = _recording(texts.text(drawn.outline, NAME, oracle=True))
     case = Case(
-        oracle, function, drawn.kernel, drawn.number, drawn.shape, drawn.pool, drawn.sampling, drawn.size, drawn.epoch,
+        oracle, function, drawn.kernel, drawn.number, drawn.shape, drawn.pool, drawn.subset, drawn.size, drawn.epoch,
         drawn.bound, drawn.smid, drawn.grid_id, drawn.clocks, made.recorded.layouts, frozenset(made.recorded.shared),
         drawn.memory, KernelWarp,
     )  # fmt: skip

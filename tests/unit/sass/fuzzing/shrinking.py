@@ -9,7 +9,7 @@ from itertools import islice
 from ptxvm.machine import Clocks
 from sassvm.launching import ROOMY
 
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 from . import batches
 from .cases import Drawn
@@ -39,7 +39,7 @@ def shrunk(drawn: Drawn) -> tuple[Drawn, Verdict]:
 
 
 def signature(found: Verdict) -> str:
-    """What has to stay the same."""
+    """The properties that must stay the same."""
     text = found.wrong or (found.refused if found.rejected else "")
     lines = [line for line in text.strip().splitlines() if line]
     return shortened(lines[-1].partition("=")[0].partition("0x")[0] if found.wrong else text) if lines else ""
@@ -47,7 +47,7 @@ def signature(found: Verdict) -> str:
 
 def _simpler(drawn: Drawn) -> Iterator[Drawn]:
     plain = replace(
-        drawn, renamed=False, elsewhere=False, pool=ROOMY, sampling=Sampling(), clocks=Clocks(steps=(1,)), bound=True,
+        drawn, renamed=False, elsewhere=False, pool=ROOMY, subset=Subset(), clocks=Clocks(steps=(1,)), bound=True,
         epoch=7,
     )  # fmt: skip
     small = replace(plain, outline=replace(drawn.outline, block=_WARP), shape=replace(drawn.shape, block=_WARP))

@@ -27,7 +27,7 @@ COMPUTED = ("add.u32", "xor.b32", "mul.lo.u32", "sub.u32", "min.u32", "max.u32",
 
 @dataclass(frozen=True)
 class Outline:
-    """What a kernel is beside its statements.
+    """The parts of a kernel besides its statements.
 
     Attributes:
         arch: the compute capability.
@@ -83,7 +83,7 @@ class _Writer:
         self.lines += [(f"    {line}", modeled) for line in lines]
 
     def own(self, *lines: str) -> None:
-        """What only the machine code's interpreter runs."""
+        """Add lines that only the machine code's interpreter runs."""
         self.add(*lines, modeled=False)
 
     def label(self) -> str:

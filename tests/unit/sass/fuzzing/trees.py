@@ -22,7 +22,7 @@ SIMPLE = (
     "shared", "local", "atomic", "copy", "point", "empty",
 )  # fmt: skip
 TOGETHER = ("bar", "shuffle", "mma", "wgmma", "barrier", "vote")
-"""What all lanes of a warp must run together."""
+"""Instructions that all lanes of a warp must execute together."""
 NESTED = ("region", "region", "region", "loop", "loop", "if", "if", "predicated")
 LEAVING = ("leave", "break")
 

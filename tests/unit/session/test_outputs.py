@@ -1,4 +1,4 @@
-"""What a session does at its end: passes, exported files, and sessions that are switched off."""
+"""The end of a session: transforms, exported files, and sessions that are switched off."""
 
 from __future__ import annotations
 

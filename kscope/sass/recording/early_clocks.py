@@ -1,9 +1,5 @@
-"""Begins that need not wait for the store of the record before: their clock waits in another register.
-
-In a loop, a record is stored at the end of an iteration and begins again at the start of the next one, where its
-store may not have read its registers yet. The kernel would stall there. So the clock is read into another register, and
-moved to the record before the next store, with the record's constants. Only these writes, which come much later, wait
-for the previous store.
+"""Reads a begin's clock into another register while the previous store may still read the record's registers. The clock
+moves to the record before its next store, so the kernel does not stall at the begin.
 """
 
 from __future__ import annotations
@@ -20,10 +16,10 @@ _ACTS = ("enter", "clock", "exit")
 
 
 def placed(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int) -> list[Site]:
-    """The same sites; those of records whose begin would wait have a register for it, as far as there are any.
+    """The same sites; records whose begin would wait get a register for it while any are left.
 
     Args:
-        sites: copies of marks, of which those that must wait do.
+        sites: copies of marks, with `waits` where they must wait.
         chosen: the registers of records and state.
         busy: the registers that the kernel uses.
         most: registers a thread that it may use.
@@ -41,16 +37,14 @@ def placed(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int)
 
 
 def _simple(site: Site) -> bool:
-    """Whether a site is of a record without a value, a predicate or a guard."""
+    """True if a site's record has no value, predicate or guard."""
     plain = not (site.record.conditional or site.spot.guard or site.spot.after)
     valued = site.value is not None or any(site.held) or site.spot.source is not None
     return plain and site.act in _ACTS and not valued
 
 
 def _apart(some: Sequence[Site]) -> bool:
-    """Whether instructions of the kernel stand between begins and ends: else the clock would be moved before it is
-    there.
-    """
+    """True if kernel instructions separate begins and ends; else the clock would be moved before it arrives."""
     begins = {one.spot.at for one in some if one.act == "enter"}
     return begins.isdisjoint(one.spot.at for one in some if one.act != "enter")
 

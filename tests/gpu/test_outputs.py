@@ -1,4 +1,4 @@
-"""What a session keeps and writes at its end, and sessions that are off, with kernels of a GPU."""
+"""The end of a session with kernels of a GPU: transforms, exported files, and sessions that are switched off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling: user input and the gate's words."""
+"""Subset: user input and the gate's words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kscope.capture.wire import MAX_SMS, block_magic
 from kscope.errors import UsageError
-from kscope.instrument.sampling import Sampling
+from kscope.instrument.subset import Subset
 
 U64 = (1 << 64) - 1
 
@@ -49,7 +49,7 @@ def test_a_stride_of_one_selects_every_block() -> None:
     ],
 )
 def test_blocks_are_a_number_a_range_text_or_a_regular_list(typed: Any, blocks: range | None) -> None:
-    assert Sampling.of(block=typed).block == blocks
+    assert Subset.of(block=typed).block == blocks
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_blocks_are_a_number_a_range_text_or_a_regular_list(typed: Any, blocks: 
 )
 def test_empty_and_invalid_block_ranges_are_refused(typed: Any) -> None:
     with pytest.raises(UsageError, match="block"):
-        Sampling.of(block=typed)
+        Subset.of(block=typed)
 
 
 @pytest.mark.parametrize(
@@ -67,35 +67,35 @@ def test_empty_and_invalid_block_ranges_are_refused(typed: Any) -> None:
 )
 def test_coordinates_and_irregular_blocks_are_refused_when_recording(typed: Any) -> None:
     with pytest.raises(UsageError, match="block"):
-        Sampling.of(block=typed)
+        Subset.of(block=typed)
 
 
 @pytest.mark.parametrize("typed", [-1, 32, True, [], [0, 32], "0", [1.0], 3.5, np.bool_(True), object()])
 def test_warps_that_no_block_has_are_refused(typed: Any) -> None:
     with pytest.raises(UsageError, match="from 0 to 31"):
-        Sampling.of(warp=typed)
+        Subset.of(warp=typed)
 
 
 def test_warps_and_sms_are_one_number_or_several() -> None:
-    assert Sampling.of(warp=3, sm=[7, 1, 7]) == Sampling(None, (3,), (1, 7))
+    assert Subset.of(warp=3, sm=[7, 1, 7]) == Subset(None, (3,), (1, 7))
 
 
 def test_columns_of_a_trace_are_valid_filters() -> None:
     sms, warps, blocks = np.array([3, 1], np.uint16), np.array([0, 2], np.uint8), np.array([8], np.int64)
-    chosen = Sampling.of(block=blocks[0], warp=warps, sm=sms[0])
-    assert chosen == Sampling(range(8, 9), (0, 2), (3,))
+    chosen = Subset.of(block=blocks[0], warp=warps, sm=sms[0])
+    assert chosen == Subset(range(8, 9), (0, 2), (3,))
     assert {type(one) for one in (chosen.block.stop, *chosen.warp, *chosen.sm)} == {int}  # type: ignore[union-attr,misc]  # none is None
-    assert Sampling.of(block=slice(blocks[0], None, 4)).block == range(8, 1 << 63, 4)
+    assert Subset.of(block=slice(blocks[0], None, 4)).block == range(8, 1 << 63, 4)
 
 
 def test_an_unsampled_gate_has_no_filters() -> None:
-    gate = Sampling().gate(epoch=5, stripes=132)
+    gate = Subset().gate(epoch=5, stripes=132)
     assert (int(gate["epoch"]), int(gate["stripes"]), int(gate["sampled"])) == (5, 132, 0)
     assert int(gate["warp_mask"]) == 0xFFFFFFFF
 
 
 def test_the_gate_encodes_sampled_blocks_warps_and_sms() -> None:
-    gate = Sampling.of(block=range(8, 1000, 4), warp=(0, 31), sm=(0, 33, MAX_SMS - 1)).gate(1, 4)
+    gate = Subset.of(block=range(8, 1000, 4), warp=(0, 31), sm=(0, 33, MAX_SMS - 1)).gate(1, 4)
     assert int(gate["sampled"]) == 1
     assert (int(gate["block_first"]), int(gate["block_count"])) == (8, 992)
     assert int(gate["block_magic"]) == block_magic(4)

@@ -1,4 +1,4 @@
-"""Which blocks, warps and SMs record: read by the kernel's entry from the control block, without recompiling."""
+"""The blocks, warps and SMs that record: read by the kernel's entry from the control block, without recompiling."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..marks.strategies import MAX_WARPS
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """A choice of blocks, warps and SMs; None for all.
+class Subset:
+    """The blocks, warps and SMs that record; None for all.
 
     Attributes:
         block: linear numbers x + nx * (y + ny * z). A stride counts modulo 2^32 from the first block.
@@ -33,8 +33,8 @@ class Sampling:
         block: BlockSelection | None = None,
         warp: SupportsIndex | Iterable[SupportsIndex] | None = None,
         sm: SupportsIndex | Iterable[SupportsIndex] | None = None,
-    ) -> Sampling:
-        """From what a user passed.
+    ) -> Subset:
+        """Parse a user's arguments.
 
         Args:
             block: linear numbers: 40, "0:100", range(0, 1000, 8), slice(10, None), or a list that forms a range.
@@ -44,7 +44,7 @@ class Sampling:
         Raises:
             UsageError: anything else.
         """
-        return Sampling(_blocks(block), _members("warp", warp, MAX_WARPS), _members("sm", sm, wire.MAX_SMS))
+        return Subset(_blocks(block), _members("warp", warp, MAX_WARPS), _members("sm", sm, wire.MAX_SMS))
 
     def gate(self, epoch: int, stripes: int) -> np.ndarray:
         """The gate's 128 bytes as one wire.GATE record."""

@@ -119,7 +119,7 @@ def _variants(by_hand: bool, proton: bool) -> dict[str, Variant]:
 @dataclass(frozen=True)
 class Kernel:
     """A kernel. more: statements with these texts are in Proton's scopes, beside regions. by_hand: it has regions.
-    keeps_scopes: Triton's compiler leaves Proton's scopes in it.
+    keeps_scopes: Triton's compiler leaves Proton's scopes in it. stages: of Triton's pipeline.
     """
 
     path: Path
@@ -127,6 +127,7 @@ class Kernel:
     more: tuple[str, ...] = ()
     by_hand: bool = False
     keeps_scopes: bool = True
+    stages: int = 3
     variants: dict[str, Variant] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -169,7 +170,8 @@ def persistent(apart: bool, stages: int = 3) -> Launch:
 # The waits of Triton's own pipeline are not in its source: scopes are around what is, the loads with the product.
 KERNELS = {
     "Gluon, warp-specialized, 2048^3": Kernel(GLUON, gluon, by_hand=True),
-    "Triton, persistent, 4096^3": Kernel(MULTIPLY, persistent(False), ("tl.dot(",)),
+    "Triton, persistent, 4096^3, 3 stages": Kernel(MULTIPLY, persistent(False), ("tl.dot(",)),
+    "Triton, persistent, 4096^3, 4 stages": Kernel(MULTIPLY, persistent(False, 4), ("tl.dot(",), stages=4),
     "Triton, warp-specialized, 4096^3": Kernel(MULTIPLY, persistent(True), keeps_scopes=False),
 }
 
@@ -230,18 +232,18 @@ def compile_only(target: GPUTarget) -> None:
                 recording = nullcontext() if plain else at_rest(auto=auto, **options)
                 try:
                     with recording, how.within() if how.by_proton else nullcontext():
-                        made = triton.compile(*_source(kernel.module(how), "apart" if "Triton, warp" in name else ""))
+                        made = triton.compile(*_source(kernel.module(how), "Triton, warp" in name, kernel.stages))
                     print(f"{name}, {variant}: {len(made.asm['cubin']):,} bytes")
                 except Exception as error:
                     print(f"{name}, {variant}: {type(error).__name__}: {str(error)[:200]}")
 
 
-def _source(module: Any, apart: str) -> tuple[Any, GPUTarget, dict[str, int]]:
+def _source(module: Any, apart: bool, stages: int) -> tuple[Any, GPUTarget, dict[str, int]]:
     target = GPUTarget("cuda", 90, 32)
     if hasattr(module, "multiply") and hasattr(module, "TILES"):
         types = {**dict.fromkeys("abc", "*fp16"), **dict.fromkeys("MNK", "i32")}
-        constants = {**module.TILES, "APART": bool(apart)}
-        options = {"num_warps": 4 if apart else 8, "num_stages": 3}
+        constants = {**module.TILES, "APART": apart}
+        options = {"num_warps": 4 if apart else 8, "num_stages": stages}
         return source(module.multiply, types, constants), target, options
     tiles = {"a": (module.BM, module.BK), "b": (module.BK, module.BN), "c": (module.BM, module.BN)}
     layout = module.gl.NVMMASharedLayout.get_default_for

@@ -116,7 +116,7 @@ def test_an_empty_trace_is_valid_json(tmp_path: Path) -> None:
         "process_name",
         "thread_name",
         "thread_sort_index",
-        "empty",
+        "blank",
     ]
 
 

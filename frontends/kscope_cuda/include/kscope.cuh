@@ -579,12 +579,12 @@ template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
     "@ks_full bra.uni KS_AGAIN;\n" \
     "KS_HAVE:\n" \
     "{ .reg .b32 ks_t, ks_x, ks_y, ks_z, ks_u; .reg .b64 ks_a;\n" \
-    "mad.wide.u32 ks_base, ks_at, 32, ks_ring;\n" \
     "mov.u32 ks_z, %%ctaid.z; mov.u32 ks_y, %%nctaid.y; mov.u32 ks_x, %%ctaid.y; mad.lo.u32 ks_z, ks_z, ks_y, ks_x; mov.u32 ks_y, %%nctaid.x; mov.u32 ks_x, %%ctaid.x; mad.lo.u32 ks_z, ks_z, ks_y, ks_x;\n" \
     "and.b32 ks_x, ks_thread, 31; shl.b32 ks_x, ks_x, 4; mad.lo.u32 ks_x, ks_z, 512, ks_x;\n" \
     "mov.u64 ks_a, %%gridid; cvt.u32.u64 ks_y, ks_a; prmt.b32 ks_w, ks_w, ks_y, 0x3260;\n" \
     "shr.u32 ks_t, ks_thread, 5; mad.lo.u32 ks_t, ks_sm, 64, ks_t; mad.lo.u32 ks_t, ks_y, 65536, ks_t; and.b32 ks_y, ks_epoch, 1; mad.lo.u32 ks_t, ks_y, 32, ks_t;\n" \
     "cvt.u32.u64 ks_y, ks_c; cvt.u32.u64 ks_u, ks_g; shr.u32 ks_u, ks_u, 5; add.u32 ks_u, ks_u, %3;\n" \
+    "mad.wide.u32 ks_base, ks_at, 32, ks_ring;\n" \
     "@ks_on st.global.v4.u32 [ks_base], {ks_t, ks_x, ks_y, ks_u};\n" \
     "shr.u32 ks_y, ks_thread, 5; or.b32 ks_y, ks_y, ks_z; setp.eq.u32 ks_first, ks_y, 0; vote.sync.any.pred ks_first, ks_first, 0xffffffff;\n" \
     "selp.b64 ks_base, ks_base, 0, ks_on; }\n" \

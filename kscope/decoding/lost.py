@@ -45,9 +45,9 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
 
     The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack;
     and a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has
-    an unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of its own
-    launch and of later ones: the kernels that lack a launch may have caused it. In languages whose launches the host
-    does not see, the launch table does, where the fault left the launch's entry.
+    an unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of the
+    launch in which it occurs and of later ones: the kernels that lack a launch may have caused it. In languages whose
+    launches the host does not see, the launch table does, where the fault left the launch's entry.
 
     Args:
         capture: a capture in which every block, warp and SM may record.

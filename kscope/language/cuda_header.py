@@ -31,13 +31,18 @@ def source_uses_header(source: str, folders: Iterable[str]) -> bool:
 
     Args:
         source: its text.
-        folders: where headers are, besides the current folder.
+        folders: where headers are, besides the current folder and that of the including file.
     """
     return any(MACRO in text or HEADER in text for text in with_headers(source, folders))
 
 
 def with_headers(source: str, folders: Iterable[str]) -> Iterator[str]:
-    """The source, and the text of each user's header that it includes, also indirectly. Arguments as above."""
+    """The source, and the text of each user's header that it includes, also indirectly.
+
+    Args:
+        source: its text.
+        folders: where headers are, besides the current folder and that of the including file.
+    """
     found, read, places = [(source, Path())], set[Path](), [Path(), *map(Path, folders)]
     while found:
         text, folder = found.pop()

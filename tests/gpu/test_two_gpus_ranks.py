@@ -29,7 +29,7 @@ from .checks import run
 
 Table = Callable[[str, str], None]
 MOST_NS = 800
-"""Bound of the timers of two GPUs of a host: half of a signal's way there and back, 515 to 656 ns on H200s."""
+"""Limit for the bound on two GPUs' timers, in ns: at most half of a signal's round trip, 515 to 656 on H200s."""
 
 pytestmark = pytest.mark.usefixtures("two_gpus")
 

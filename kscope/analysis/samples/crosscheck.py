@@ -84,7 +84,7 @@ class Crossed:
 
     @property
     def moved(self) -> tuple[bool, bool]:
-        """True if many instructions inside are foreign, and many of its own are missing."""
+        """Two facts: many instructions inside are foreign; many of the region's are outside."""
         most = MOVED if self.count else MOST_MOVED
         return self.moved_in > most, self.moved_out > most
 

@@ -114,6 +114,7 @@ class Host:
             self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=base))
             at += wire.SEGMENT_BYTES
         gate = self.subset.gate(epoch, pool.stripes)
+        gate["launches"] = self.control.base + wire.table_offset(pool.stripes)
         self.control.data[: wire.GATE_BYTES] = gate.tobytes()
         sizes = np.full(wire.SIZES, records - 1, np.uint32)
         self.control.data[wire.SIZES_AT : wire.STRIPES_AT] = sizes.tobytes()

@@ -112,7 +112,8 @@ class CompiledPass:
         }  # fmt: skip
         self._point(self._used)
         self._set(
-            launches_at=self._device.launches, batches=len(batches), epoch=launches.epoch, rate=expander.rate, first_turn=expander.first_turn,
+            launches_at=self._device.launches, batches=len(batches), epoch=launches.epoch, rate=expander.rate,
+            first_turn=expander.first_turn,
             kernels=len(known.kernels), settled=settled, threads=native.threads(), pending=-1,
             **dict.fromkeys(("batch", "fetched", "ready", "last", "freed", "failed", "reading"), 0),
             **dict.fromkeys(("kept", "writing", "keeping"), 0),

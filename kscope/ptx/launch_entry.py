@@ -42,7 +42,7 @@ def launch_entry(kernel: Kernel) -> str:
         f"\t{{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check;"
         " .reg .b64 ks_line, ks_a;\n"
         # the table's address is in the sector that the entry has read, so it comes from the L1 cache
-        f"\tsetp.eq.u32 ks_q, ks_thread, 0; mov.u64 ks_line, ks_ctl; @ks_q ld.global.u64 ks_line, {gate('launches')};"
+        f"\tsetp.eq.u32 ks_q, ks_thread, 0; ld.global.u64 ks_line, {gate('launches')};"
         f" mov.u64 ks_a, %gridid; mov.b64 {{ks_x, ks_y}}, ks_a; and.b32 ks_z, ks_x, {wire.SLOTS - 1};"
         f" mad.wide.u32 ks_line, ks_z, {wire.LAUNCH_BYTES}, ks_line;\n"
         # the thread, 0 here, keeps the sums out of the uniform registers, into which ptxas would move the clocks

@@ -593,7 +593,7 @@ template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
     "bra.uni KS_BODY;\n" \
     "KS_LAUNCH:\n" \
     "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n" \
-    "setp.eq.u32 ks_q, ks_thread, 0; mov.u64 ks_line, ks_ctl; @ks_q ld.global.u64 ks_line, [ks_ctl+16]; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n" \
+    "setp.eq.u32 ks_q, ks_thread, 0; ld.global.u64 ks_line, [ks_ctl+16]; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n" \
     "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %4; mov.u32 ks_t, %5;\n" \
     "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+0], {ks_x, ks_y, ks_z, ks_t};\n" \
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n" \

@@ -21,11 +21,11 @@ from kscope.lowering import register_budget, schedule_placement
 from kscope.lowering.plan import lower, without_marks
 from kscope.lowering.usage import Usage
 from kscope.machine_code import elf
-from kscope.sass.checks import checking
+from kscope.sass.checks import kernel_check
 from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import Function
-from kscope.sass.placing.code import LANDMARKS
+from kscope.sass.placing.basic_blocks import LANDMARKS
 from kscope.sass.recording import kernel as recording_kernel
 
 from .keeping import Kept
@@ -156,8 +156,8 @@ def _watched(seen: _Seen, made: list[recording_kernel.Recorded]) -> Generator[No
     """Look at what the steps of a recording are given, and give."""
     inserted, check, hazards, record = (
         insert.inserted,
-        checking.check,
-        checking.hazards.check,
+        kernel_check.check,
+        kernel_check.hazards.check,
         schedule_placement.record,
     )
 
@@ -182,8 +182,8 @@ def _watched(seen: _Seen, made: list[recording_kernel.Recorded]) -> Generator[No
 
     with (
         patch.object(insert, "inserted", with_insertion),
-        patch.object(checking, "check", with_rejection),
-        patch.object(checking.hazards, "check", with_code),
+        patch.object(kernel_check, "check", with_rejection),
+        patch.object(kernel_check.hazards, "check", with_code),
         patch.object(schedule_placement, "record", with_result),
     ):
         yield

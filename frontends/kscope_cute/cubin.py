@@ -9,7 +9,7 @@ import struct
 
 from kscope.lowering.usage import Usage
 from kscope.machine_code import elf
-from kscope.sass.cubin import info
+from kscope.sass.cubin import attributes
 
 _SETMAXREG, _OPCODE = 0x9C8, 0xFFF  # USETMAXREG, sm_90 to sm_100: the low 12 bits of 128
 
@@ -27,11 +27,11 @@ def usage(cubin: bytes, has_setmaxnreg: bool) -> Usage:
     registers, stack = 0, 0
     file = elf.read(cubin)
     about = file.find(".nv.info")
-    for one in info.read(about.content if about is not None else b""):
+    for one in attributes.read(about.content if about is not None else b""):
         value = int.from_bytes(one.payload[4:], "little")  # after the index of the function's symbol
-        if one.number == info.REGISTERS:
+        if one.number == attributes.REGISTERS:
             registers = max(registers, value)
-        elif one.number == info.FRAME:
+        elif one.number == attributes.FRAME:
             stack += value
     ignored = has_setmaxnreg and not any(
         _sets_max_registers(one.content) for one in file.sections if one.name.startswith(".text.")

@@ -28,7 +28,7 @@ EMITTING = (
     *(f"capture/{name}.py" for name in ("layout", "metadata", "model", "wire")),
     *(f"machine_code/{name}.py" for name in ("elf", "occupancy", "sass")),
     *(f"util/{name}.py" for name in ("fields", "flow", "grouping", "portable", "python_source", "stacks")),
-    "sass/cubin/info.py",  # CuTe's use of registers
+    "sass/cubin/attributes.py",  # CuTe's use of registers
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
 SCHEDULING = ("sass", "machine_code/segments.py", "lowering/schedule_placement.py")

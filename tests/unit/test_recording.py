@@ -103,7 +103,7 @@ def test_the_tag_covers_what_frontends_emit_with() -> None:
 
 def test_code_that_places_in_machine_code_is_only_in_the_tags_of_kernels_with_it() -> None:
     fence, schedule = _names("fence"), _names("schedule")
-    assert {name for name in fence if name.startswith("kscope.sass")} == {"kscope.sass.cubin.info"}
+    assert {name for name in fence if name.startswith("kscope.sass")} == {"kscope.sass.cubin.attributes"}
     assert {name for name in modules() if name.startswith("kscope.sass.")} <= schedule
     assert fence < schedule and SCHEDULE in schedule - fence
     assert len(fence) < 80

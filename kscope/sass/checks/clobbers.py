@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from ...util.flow import reached, settled
 from ..cubin.instructions import BYTES, Function, Instruction
-from . import parting, register_limits
+from . import divergence, register_limits
 from .hazards import Hazard, successors
 from .record_words import implied
 
@@ -47,7 +47,7 @@ def check(
     flow = _flow(function)
     live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
-    whole = parting.whole(flow, by_address, new)
+    whole = divergence.whole(flow, by_address, new)
     held, lost = _held(function, flow, new, live, begun)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}

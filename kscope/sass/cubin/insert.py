@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...machine_code import elf
-from . import branches, frames, info, lines, sections
-from .control import control, controlled
+from . import attributes, branches, debug_frames, line_tables, sections
+from .control_codes import control, controlled
 from .insertion import Insertion, New
 from .instructions import BYTES, Function, Instruction, encoded
 
@@ -176,14 +176,16 @@ def _infos(
     if own is not None:
         exits = [number * BYTES for number, word in enumerate(words) if word & 0xFFF == _EXIT]
         made = [
-            info.listing(one, exits) if one.number == info.EXITS else info.moved(one, layout.place)
-            for one in info.read(own.content)
+            attributes.listing(one, exits) if one.number == attributes.EXITS else attributes.moved(one, layout.place)
+            for one in attributes.read(own.content)
         ]
-        contents[own.name] = info.write(info.with_more(info.with_listed(made, listed), insertion.attributes))
+        contents[own.name] = attributes.write(
+            attributes.with_more(attributes.with_listed(made, listed), insertion.attributes)
+        )
     shared, registers = file.find(".nv.info"), insertion.registers
     if shared is not None and registers is not None:
         symbol = _symbol(file, function)
-        contents[".nv.info"] = info.with_registers(shared.content, lambda at, n: registers if at == symbol else n)
+        contents[".nv.info"] = attributes.with_registers(shared.content, lambda at, n: registers if at == symbol else n)
     return contents
 
 
@@ -215,9 +217,9 @@ def _relocated(file: elf.Elf, function: Function, layout: _Layout) -> dict[str, 
         tables = file.relocations(name)
         mine = {one.at: layout.within for _, entries in tables for one in entries if symbols[one.symbol].section == own}
         if name == ".debug_frame":
-            contents[name] = frames.moved(table.content, mine)
+            contents[name] = debug_frames.moved(table.content, mine)
             continue
-        contents[name], fields = lines.moved(table.content, mine)
+        contents[name], fields = line_tables.moved(table.content, mine)
         for section, entries in tables:
             contents[section.name] = elf.with_places(section, [fields[one.at] for one in entries])
     return contents

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import UnsupportedError
-from ..cubin.control import Control, controlled
+from ..cubin.control_codes import Control, controlled
 
 Value = int | str
 _SLOT = re.compile(r"(?<![\w.])(UR|UP|R|P)(\d+|Z|T)(?!\w)|(-?0x[0-9a-f]+)|(?<!\w)(SR_[\w.]+|SRZ)")

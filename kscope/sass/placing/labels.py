@@ -26,7 +26,7 @@ from ...machine_code import elf
 from ...marks.grammar import Mark
 from ...marks.operations import PIPELINE
 from ...ptx import cfg
-from ..cubin import lines
+from ..cubin import line_tables
 from ..cubin.instructions import BYTES, Function
 
 _LINES = re.compile(r"^[ \t]*\.(?:loc|file)\s[^\n]*$", re.M)
@@ -222,7 +222,7 @@ def statements(file: elf.Elf, function: Function, found: Labeled) -> dict[int, i
         raise UnsupportedError(f"{function.name} has no line table: assemble it with -lineinfo")
     entries = sorted((one.at, one.symbol) for _, some in file.relocations(".debug_line") for one in some)
     mine = {number for number, (_, symbol) in enumerate(entries) if file.symbols()[symbol].section == own}
-    rows = [row for row in lines.rows(table.content) if row.sequence in mine]
+    rows = [row for row in line_tables.rows(table.content) if row.sequence in mine]
     labels, row = dict[int, int](), 0
     for one in function.instructions:
         while row + 1 < len(rows) and rows[row + 1].at <= one.at:

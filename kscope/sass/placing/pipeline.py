@@ -12,10 +12,10 @@ from ...errors import UnsupportedError
 from ...marks import operations
 from ...marks.grammar import Mark
 from ..cubin.instructions import BYTES, Instruction
-from . import operands, warps
-from .code import NEVER, Machine, Text
+from . import operands, uniform_code
+from .basic_blocks import NEVER, Machine, Text
+from .mark_order import Spot
 from .operands import Source
-from .paths import Spot
 
 _FIRST, _ONE, _EACH = "first:", "one:", "each:"
 _CODES = {
@@ -181,11 +181,11 @@ class Pipeline:
         block = self.text.block[statement]
         if how == _FIRST:
             return 0
-        if how == _EACH or not warps.together(self.text, block):
+        if how == _EACH or not uniform_code.together(self.text, block):
             raise self._refuse(mark, "which lanes of a warp execute it is not known")
         if how == _ONE:
             return 0
-        if mark.when is not None and not warps.whole(self.text.labels.kernel, mark.when):
+        if mark.when is not None and not uniform_code.whole(self.text.labels.kernel, mark.when):
             raise self._refuse(mark, f"which lanes have its predicate {mark.when} is not known")
         return _ALL_LANES
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from ... import ptx
 from ...errors import UnsupportedError
-from ..cubin.control import Control
+from ..cubin.control_codes import Control
 from ..cubin.insertion import New
 from ..encoding import writing
 from . import fragments

@@ -8,7 +8,7 @@ from itertools import chain
 
 from ...errors import UnsupportedError
 from ..checks import hazards
-from ..cubin.control import SCOREBOARDS
+from ..cubin.control_codes import SCOREBOARDS
 from ..cubin.instructions import BYTES, Function, Instruction
 from . import fragments, registers
 from .fragments import Fragment

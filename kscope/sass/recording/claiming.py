@@ -10,14 +10,14 @@ from ...errors import UnsupportedError
 from ..checks import hazards
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin import insert
-from ..cubin.control import Control
+from ..cubin.control_codes import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
-from . import beginning, claim_registers, fragments, liveness, registers, timing
+from . import beginning, claim_registers, fragments, liveness, registers, stall_cycles
 from .fragments import Fragment
+from .lane_state import State
 from .regions import Key
-from .state import State
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
@@ -152,11 +152,11 @@ def _at(
     place = Place(known, at, written, late, second, boards, gate)
     test, cold, rare, highest = claimed(place, claim, kernel, allocation, begin.where)
     begins, loads = begin.clocks, begin.loads
-    parts = [timing.with_least_stalls(one, function.arch) for one in (begins, loads, test)]
+    parts = [stall_cycles.with_least_stalls(one, function.arch) for one in (begins, loads, test)]
     if loaded == at:  # with all waits in between
-        parts = [parts[0], [], timing.with_least_stalls([*loads, *test], function.arch)]
+        parts = [parts[0], [], stall_cycles.with_least_stalls([*loads, *test], function.arch)]
     if not at:
-        parts = [timing.with_least_stalls([*begins, *loads, *test], function.arch), [], []]
+        parts = [stall_cycles.with_least_stalls([*begins, *loads, *test], function.arch), [], []]
     return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), tuple(rare), loaded, at, highest)
 
 
@@ -229,7 +229,7 @@ def claimed(
     highest = max(*where.values(), *place.chosen.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]
     start = [replace(first, label=label)] if not first.label else [state.new("NOP", label=label), first]
-    cold, rare = (timing.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
+    cold, rare = (stall_cycles.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
     return test, cold, rare, highest
 
 

@@ -9,16 +9,16 @@ from ...capture import layout, wire
 from ...errors import UnsupportedError
 from ..checks import hazards
 from ..cubin import insert
-from ..cubin.control import SCOREBOARDS, Control
+from ..cubin.control_codes import SCOREBOARDS, Control
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
-from ..placing import code
-from . import fragments, registers, timing
-from .state import State
+from ..placing import basic_blocks
+from . import fragments, registers, stall_cycles
+from .lane_state import State
 
 _END = "end"
 """Label of the end."""
-_READERS = code.LANDMARKS | {"LDL", "STL"}
+_READERS = basic_blocks.LANDMARKS | {"LDL", "STL"}
 """Memory instructions that read registers, also those of local memory, which are no landmarks."""
 
 
@@ -91,7 +91,7 @@ def end(state: State, last: str) -> list[New]:
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # read by the kernel's last stores
     first, *rest = texts
-    return timing.with_least_stalls(
+    return stall_cycles.with_least_stalls(
         [state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch
     )
 

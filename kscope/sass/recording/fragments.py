@@ -15,8 +15,9 @@ from ...capture import wire
 from ...errors import UnsupportedError
 from ...machine_code import elf
 from ...marks.strategies import AllThreads
-from ..cubin import info
-from ..cubin.control import Control, controlled
+from ..cubin import attributes
+from ..cubin.attributes import Attribute
+from ..cubin.control_codes import Control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import forms, renaming, writing
@@ -128,7 +129,7 @@ class Fragment:
     """
 
     instructions: tuple[Instruction, ...]
-    attributes: tuple[info.Attribute, ...]
+    attributes: tuple[Attribute, ...]
     name: str
     comes: Mapping[int, int]
     goes: Mapping[int, int]
@@ -164,13 +165,13 @@ class Fragment:
 
     def listed(self, at: int) -> tuple[int, ...]:
         """Numbers of the attributes that list the instruction at an address, but for those of exits."""
-        found = (one.number for one in self.attributes if at in info.addresses(one))
-        return tuple(number for number in found if number != info.EXITS)
+        found = (one.number for one in self.attributes if at in attributes.addresses(one))
+        return tuple(number for number in found if number != attributes.EXITS)
 
     @property
-    def stack(self) -> tuple[info.Attribute, ...]:
+    def stack(self) -> tuple[Attribute, ...]:
         """The attribute with the size of its stack."""
-        return tuple(one for one in self.attributes if one.number == info.STACK)
+        return tuple(one for one in self.attributes if one.number == attributes.STACK)
 
 
 def read(file: elf.Elf, function: Function) -> Fragment:
@@ -190,8 +191,8 @@ def read(file: elf.Elf, function: Function) -> Fragment:
     fences = {one.at for one in code if one.operands[1:] == ("SR_CLOCKLO",) or goes.get(one.at) == _FENCE}
     goes = {at: number for at, number in goes.items() if at not in fences}
     zeros = _zeros(code, {*comes, *goes, *fences}) | fences
-    attributes = info.read(own.content) if own is not None else ()
-    return Fragment(tuple(code), attributes, function.name, comes, goes, zeros, function.arch)
+    listed = attributes.read(own.content) if own is not None else ()
+    return Fragment(tuple(code), listed, function.name, comes, goes, zeros, function.arch)
 
 
 def _door(one: Instruction, name: str, first: int) -> int | None:

@@ -15,28 +15,28 @@ from ...errors import UnsupportedError
 from ...machine_code import elf
 from ...marks.grammar import Mark
 from ...marks.strategies import Elected
-from ..checks import checking, hazards, register_limits
+from ..checks import hazards, kernel_check, register_limits
 from ..cubin import insert, reading, sections
-from ..cubin.control import Control, control
+from ..cubin.control_codes import Control, control
 from ..cubin.insertion import Insertion, New
 from ..cubin.instructions import BYTES, Function
 from ..encoding import forms
-from ..placing import code, labels, paths, pipeline, place
+from ..placing import basic_blocks, labels, mark_order, pipeline, place
 from . import (
-    choosing,
+    borrowed_registers,
     claiming,
     deferring,
     early_clocks,
     ending,
     fragments,
-    kept_segments,
-    lending,
+    instruction_regions,
     marking,
-    narrow,
     partitions,
     records,
     regions,
+    register_choice,
     registers,
+    released_registers,
     rows,
     sites,
     stores_in_flight,
@@ -69,7 +69,7 @@ class Recorded:
     registers: tuple[int, int]
     warps: tuple[int, int]
     marks: tuple[Mark, ...]
-    spots: tuple[paths.Spot, ...]
+    spots: tuple[mark_order.Spot, ...]
     layouts: tuple[RowLayout, ...] = ()
     shared: Mapping[int, int] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ def recorded(
     kernel = _of_lane_0(replace(kernel, anchored=False), labeled)
     _check_options(kernel)
     regions.check(labeled, kernel.specs[0])
-    found, paired = regions.records(labeled), regions.together(code.Text(labeled))
+    found, paired = regions.records(labeled), regions.together(basic_blocks.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
     with ThreadPoolExecutor(2) as pool:
         plain = None if others is not None else pool.submit(assemble, labeled.plain, False)
@@ -121,19 +121,19 @@ def recorded(
     _check_same_code(file, labeled_file, function)
     if 0 in function.targets:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
-    machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
-    spots = place.spots(code.Text(labeled), machine)
-    machine = pipeline.Pipeline(code.Text(labeled), machine).relabeled
+    machine = basic_blocks.Machine(function, labels.statements(labeled_file, function, labeled))
+    spots = place.spots(basic_blocks.Text(labeled), machine)
+    machine = pipeline.Pipeline(basic_blocks.Text(labeled), machine).relabeled
     of_pipeline = _of_pipeline(labeled)
-    plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
+    plan = rows.planned(basic_blocks.Text(labeled), machine, found, spots, paired, kernel)
     plan = deferring.divided(machine, plan, of_pipeline)
-    before, threads = choosing.counts(file, function)
-    spans = choosing.spans(plan, function)
+    before, threads = register_choice.counts(file, function)
+    spans = register_choice.spans(plan, function)
     free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel), spans)
-    together = plan.together | lending.Lender(function).overlapping(spans)
-    fitting = choosing.Fitting(threads, function.arch, blocks)
+    together = plan.together | borrowed_registers.Lender(function).overlapping(spans)
+    fitting = register_choice.Fitting(threads, function.arch, blocks)
     apart = deferring.candidates(machine, plan.placed, of_pipeline)
-    chosen = choosing.chosen(free, plan.records, together, apart, before, fitting)
+    chosen = register_choice.chosen(free, plan.records, together, apart, before, fitting)
     most = min(fitting.most(max(before, chosen.count)), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
@@ -170,9 +170,9 @@ def recorded(
         for at, some in made.before.items():
             put.setdefault(at, []).extend(some)
         if chosen.low is not None and chosen.narrow is not None:
-            put.setdefault(chosen.narrow.begin, []).extend(narrow.moves(state, chosen.low))
+            put.setdefault(chosen.narrow.begin, []).extend(released_registers.moves(state, chosen.low))
             for at in chosen.narrow.ends:
-                put[at] = [*narrow.moves(chosen.low, state), *put.get(at, [])]
+                put[at] = [*released_registers.moves(chosen.low, state), *put.get(at, [])]
         for at in chosen.waits:
             put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
         for one in function.instructions:
@@ -195,9 +195,9 @@ def recorded(
             replaced=made.replaced,
         )
         out = insert.inserted(data, function, insertion)
-        checking.check(out, function, insertion, made.holding)
-        out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
-        warps = (choosing.warps(before, function.arch), choosing.warps(count, function.arch))
+        kernel_check.check(out, function, insertion, made.holding)
+        out = instruction_regions.kept(out, insertion, machine, basic_blocks.Text(labeled))
+        warps = (register_choice.warps(before, function.arch), register_choice.warps(count, function.arch))
         return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
 
     for kinds in deferring.ALL_KINDS:
@@ -255,7 +255,7 @@ def _check_options(kernel: ptx.Kernel) -> None:
 
 
 def _site(
-    labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: code.Machine
+    labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: basic_blocks.Machine
 ) -> sites.Site:
     spot, quad = placed.spot, chosen.quads[placed.record.key]
     statement = labeled.points[spot.mark]

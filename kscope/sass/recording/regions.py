@@ -10,7 +10,7 @@ from ...errors import UnsupportedError
 from ...marks.grammar import Mark
 from ...marks.operations import PIPELINE
 from ...marks.wide import is_wide
-from ..placing.code import Text
+from ..placing.basic_blocks import Text
 from ..placing.labels import Labeled
 
 Key = tuple[str, str]

@@ -8,14 +8,14 @@ from functools import cached_property
 
 from ...errors import UnsupportedError
 from ..checks import register_limits
-from ..cubin.control import SCOREBOARDS
+from ..cubin.control_codes import SCOREBOARDS
 from ..cubin.instructions import BRANCHES, BYTES, Function, Instruction
-from .lending import Lender, Span
+from .borrowed_registers import Lender, Span
+from .lane_state import State
 from .liveness import live
-from .narrow import Narrow
-from .narrow import found as narrow_part
 from .regions import Key, Record
-from .state import State
+from .released_registers import Narrow
+from .released_registers import found as narrow_part
 
 _ALIGNED = 4
 """Alignment of the uniform registers with a slab's address, as tested on a device."""

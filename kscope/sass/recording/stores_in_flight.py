@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..checks.hazards import successors
 from ..cubin.instructions import Function
-from ..placing.paths import Spot
+from ..placing.mark_order import Spot
 
 _Stored = tuple[frozenset[int], frozenset[int]]
 """Registers of the records that the last store but one, and the last one, may have stored."""

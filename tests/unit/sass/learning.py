@@ -19,7 +19,7 @@ from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
 from kscope.machine_code.tools import find
 from kscope.sass.cubin import branches, reading
-from kscope.sass.cubin.control import without_control
+from kscope.sass.cubin.control_codes import without_control
 from kscope.sass.cubin.instructions import Instruction
 from kscope.sass.encoding import forms
 from kscope.sass.encoding.forms import Field, Form, Value

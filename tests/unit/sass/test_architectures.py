@@ -16,9 +16,9 @@ from sassvm.launching import judged
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.lowering import schedule_placement
-from kscope.sass.checks import checking, hazards
+from kscope.sass.checks import hazards, kernel_check
 from kscope.sass.cubin import insert
-from kscope.sass.cubin.control import Control
+from kscope.sass.cubin.control_codes import Control
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.encoding import writing
 from kscope.sass.recording.kernel import Recorded
@@ -189,4 +189,4 @@ def test_what_nvdisasm_reads_otherwise_is_refused() -> None:
         wrong = replace(good, seen=writing.parsed(other))
         insertion = Insertion({kernel.instructions[3].at: [wrong]}, registers=210)
         with pytest.raises(UnsupportedError, match="where another instruction was inserted"):
-            checking.check(insert.inserted(data, kernel, insertion), kernel, insertion, {})
+            kernel_check.check(insert.inserted(data, kernel, insertion), kernel, insertion, {})

@@ -10,9 +10,9 @@ from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.machine_code.elf import read
-from kscope.sass.checks import checking, hazards
+from kscope.sass.checks import hazards, kernel_check
 from kscope.sass.cubin import insert
-from kscope.sass.cubin.control import Control, control, controlled
+from kscope.sass.cubin.control_codes import Control, control, controlled
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.encoding import writing
@@ -139,7 +139,7 @@ def test_nvdisasm_must_know_each_uniform_register_of_an_inserted_instruction(num
     new = writing.new(f"R2UR UR{number}, R8")
     assert new.seen is not None
     read = new.seen if known else replace(new.seen, writes=frozenset())
-    assert checking._is_intended(new, read) is known
+    assert kernel_check._is_intended(new, read) is known
 
 
 def test_a_claim_leaves_the_descriptor_to_the_stores_behind_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kscope.sass.checks import clobbers, hazards
 from kscope.sass.cubin import insert
-from kscope.sass.cubin.control import Control
+from kscope.sass.cubin.control_codes import Control
 from kscope.sass.cubin.insertion import Insertion, New
 from kscope.sass.cubin.instructions import Function, Instruction
 from kscope.sass.encoding import forms, writing

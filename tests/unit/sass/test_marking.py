@@ -9,12 +9,12 @@ import pytest
 from kscope.capture import layout
 from kscope.sass.cubin.insertion import New
 from kscope.sass.cubin.instructions import BYTES, Function
-from kscope.sass.placing.paths import Spot
+from kscope.sass.placing.mark_order import Spot
 from kscope.sass.recording import early_clocks, marking, records, registers
+from kscope.sass.recording.lane_state import State
 from kscope.sass.recording.marking import Marks
 from kscope.sass.recording.regions import Record
 from kscope.sass.recording.sites import Site
-from kscope.sass.recording.state import State
 
 from .listed import Line, listed
 

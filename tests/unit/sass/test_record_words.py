@@ -9,7 +9,7 @@ import pytest
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass.recording import choosing, lending, regions, registers, rows
+from kscope.sass.recording import borrowed_registers, regions, register_choice, registers, rows
 from kscope.sass.recording.kernel import Recorded, recorded
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
@@ -49,7 +49,7 @@ def quads(monkeypatch: pytest.MonkeyPatch) -> dict[regions.Key, int]:
         found.update(allocation.quads)
         return allocation
 
-    monkeypatch.setattr(choosing, "chosen", chosen)
+    monkeypatch.setattr(register_choice, "chosen", chosen)
     monkeypatch.setattr(rows, "planned", lambda text, _, found, spots, pairs, __: rows.alone(text, found, spots, pairs))
     return found
 
@@ -63,7 +63,7 @@ def test_a_value_that_comes_early_has_registers_that_no_open_record_uses(
 
 
 def test_a_word_of_another_record_is_found(quads: dict[regions.Key, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending.Lender, "overlapping", lambda *_: frozenset())
+    monkeypatch.setattr(borrowed_registers.Lender, "overlapping", lambda *_: frozenset())
     with pytest.raises(UnsupportedError, match=r"of record .* was not written by its marks alone"):
         made(ASSEMBLERS[0])
     assert quads["third", "instant"] == quads["first", ""]

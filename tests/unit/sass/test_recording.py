@@ -17,7 +17,7 @@ from kscope.sass.checks import clobbers, hazards
 from kscope.sass.cubin.instructions import Function, Instruction
 from kscope.sass.encoding import renaming
 from kscope.sass.encoding.renaming import Names
-from kscope.sass.placing import code, labels, place
+from kscope.sass.placing import basic_blocks, labels, place
 from kscope.sass.recording import fragments
 from kscope.sass.recording.kernel import Recorded, recorded
 
@@ -213,7 +213,9 @@ def test_marks_stand_between_landmarks_in_their_order() -> None:
     found = labels.labeled(MARKED)
     data = assembled(found.text)
     kernel = only(data)
-    spots = place.spots(code.Text(found), code.Machine(kernel, labels.statements(read(data), kernel, found)))
+    spots = place.spots(
+        basic_blocks.Text(found), basic_blocks.Machine(kernel, labels.statements(read(data), kernel, found))
+    )
     (load,) = [one.at for one in kernel.instructions if one.name == "LDG"]
     barriers = [one.at for one in kernel.instructions if one.name == "BAR"]
     enter_load, exit_load, enter_sum, exit_sum, enter_store, exit_store = (one.at for one in spots)

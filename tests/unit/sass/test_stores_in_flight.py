@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kscope.sass.cubin.instructions import Function, Instruction
-from kscope.sass.placing.paths import Spot
+from kscope.sass.placing.mark_order import Spot
 from kscope.sass.recording.stores_in_flight import Use, waiting
 
 LOOP = Function(

@@ -20,11 +20,11 @@ from sassvm.whole_kernel import KernelWarp
 
 from kscope.errors import FormatError, UnsupportedError
 from kscope.marks.grammar import PREFIX
-from kscope.sass.checks import checking, hazards
+from kscope.sass.checks import hazards, kernel_check
 from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function
-from kscope.sass.placing import labels, paths, place
+from kscope.sass.placing import labels, mark_order, place
 from kscope.sass.recording.kernel import Recorded, recorded
 
 from ..kernels import assembled
@@ -87,21 +87,21 @@ _OF = local()
 @contextmanager
 def watched() -> Iterator[None]:
     """Placements are changed as the case of a thread says, and what is checked is kept for it."""
-    check, spots = checking.check, place.spots
+    check, spots = kernel_check.check, place.spots
 
     def kept(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, Any]) -> None:
         _OF.kept = before, insertion
         check(data, before, insertion, holding)
 
-    def elsewhere(text: Any, machine: Any) -> tuple[paths.Spot, ...]:
+    def elsewhere(text: Any, machine: Any) -> tuple[mark_order.Spot, ...]:
         found = spots(text, machine)
         return found if getattr(_OF, "dice", None) is None else _elsewhere(text, machine, found, _OF.dice)
 
-    with patch.object(checking, "check", kept), patch.object(place, "spots", elsewhere):
+    with patch.object(kernel_check, "check", kept), patch.object(place, "spots", elsewhere):
         yield
 
 
-def _elsewhere(text: Any, machine: Any, found: Sequence[paths.Spot], dice: Random) -> tuple[paths.Spot, ...]:
+def _elsewhere(text: Any, machine: Any, found: Sequence[mark_order.Spot], dice: Random) -> tuple[mark_order.Spot, ...]:
     """The marks at other slots with as few instructions on the wrong side, where the proof holds there, too."""
     for number, spot in enumerate(found):
         if spot.after or spot.guard or not spot.choices or dice.random() < 0.3:
@@ -112,8 +112,8 @@ def _elsewhere(text: Any, machine: Any, found: Sequence[paths.Spot], dice: Rando
         tried = [*found[:number], replace(spot, at=at, behind_wait=behind), *found[number + 1 :]]
         tried.sort(key=lambda one: (one.at, one.after))
         try:
-            moved = paths.ordered(text, tried)
-            paths.check(text, machine, moved)
+            moved = mark_order.ordered(text, tried)
+            mark_order.check(text, machine, moved)
         except UnsupportedError:
             continue
         found = moved

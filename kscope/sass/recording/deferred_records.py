@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from ...capture import layout, wire
 from ...errors import UnsupportedError
-from ..cubin.control import Control
+from ..cubin.control_codes import Control
 from ..cubin.insertion import New, Word
+from .lane_state import State
 from .sites import BEGIN, END, Needed, Site, about, barrier, constants
-from .state import State
 
 PREDICATES = 7
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..cubin.control import Control, control, controlled
+from ..cubin.control_codes import Control, control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
 from ..encoding import writing

@@ -6,11 +6,11 @@ from ...machine_code import elf, segments
 from ...marks.names import split
 from ..cubin import insert
 from ..cubin.insertion import Insertion
-from ..placing import code
+from ..placing import basic_blocks
 from . import regions
 
 
-def kept(data: bytes, insertion: Insertion, machine: code.Machine, text: code.Text) -> bytes:
+def kept(data: bytes, insertion: Insertion, machine: basic_blocks.Machine, text: basic_blocks.Text) -> bytes:
     """Return the cubin with the region of each instruction, by the statement from which it comes.
 
     Args:

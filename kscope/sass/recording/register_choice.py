@@ -9,9 +9,9 @@ from functools import partial
 
 from ...errors import UnsupportedError
 from ...machine_code import elf, occupancy
-from ..cubin import info
+from ..cubin import attributes
 from ..cubin.instructions import BYTES, Function
-from . import lending, marking, regions, registers, rows
+from . import borrowed_registers, marking, regions, registers, rows
 
 _MOST, _WARP = 255, 32
 """Registers that a thread can have; threads of a warp."""
@@ -115,7 +115,7 @@ def warps(count: int, arch: int) -> int:
     return min(occupancy.SMS.get(arch, occupancy.LARGEST).warps, occupancy.warps_by_registers(count))
 
 
-def spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span]:
+def spans(plan: rows.Plan, function: Function) -> dict[regions.Key, borrowed_registers.Span]:
     """The instructions at which each record is open. Its value may be written before it begins, and some lanes may
     leave earlier than others.
     """
@@ -127,7 +127,7 @@ def spans(plan: rows.Plan, function: Function) -> dict[regions.Key, lending.Span
         leaves = spot.guard and function.instructions[spot.at // BYTES].name == "EXIT"
         ends[key] |= set() if one.act in marking.STARTS or leaves else {spot.next}
     return {
-        record.key: lending.Span(*(frozenset(some[record.key]) for some in (begins, ends, holding)))
+        record.key: borrowed_registers.Span(*(frozenset(some[record.key]) for some in (begins, ends, holding)))
         for record in plan.records
     }
 
@@ -138,12 +138,13 @@ def counts(file: elf.Elf, function: Function) -> tuple[int, int]:
     assert shared is not None and own is not None
     count = next(
         int.from_bytes(one.payload[4:8], "little")
-        for one in info.read(shared.content)
-        if one.number == info.REGISTERS and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
+        for one in attributes.read(shared.content)
+        if one.number == attributes.REGISTERS
+        and symbols[int.from_bytes(one.payload[:4], "little")].name == function.name
     )
     threads = 1024
-    for one in info.read(own.content):
-        if one.number in (info.THREADS, info.MOST_THREADS):
+    for one in attributes.read(own.content):
+        if one.number in (attributes.THREADS, attributes.MOST_THREADS):
             x, y, z = (int.from_bytes(one.payload[at : at + 4], "little") for at in (0, 4, 8))
             threads = x * y * z
     return count, threads

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise, permutations
 
 from ...errors import UnsupportedError
 from ..cubin.instructions import BYTES
-from .code import LOADS, MOVED, NEVER, Machine, Text
+from .basic_blocks import LOADS, MOVED, NEVER, Machine, Text
 from .flow import bits
 from .operands import Source
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ...errors import UnsupportedError
-from .code import Machine, Text
-from .paths import Spot
+from .basic_blocks import Machine, Text
+from .mark_order import Spot
 
 _Held = tuple[str, str]
 """A region's name, and "value" or "predicate"."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...ptx import cfg
-from .code import Text
+from .basic_blocks import Text
 
 _SYNC = re.compile(
     r"\s*(?:(?:elect|bar\.warp|shfl|vote|match|redux|activemask)\.(?:\w+\.)*?(?:sync|warp)[^;]*?,?\s*(?:-1|0xffffffff|4294967295)\s*;"

@@ -10,9 +10,9 @@ from ..checks import hazards, register_limits
 from ..checks.hazards import successors
 from ..cubin.insertion import New
 from ..cubin.instructions import Function
-from . import timing
+from . import stall_cycles
+from .lane_state import State
 from .liveness import live
-from .state import State
 
 
 @dataclass(frozen=True)
@@ -73,4 +73,4 @@ def moves(state: State, low: State) -> list[New]:
     pairs = ((low.offset, state.offset), (low.mine, state.mine), (low.extra, state.extra))
     on = "" if state.on is None else f"@P{state.on} "  # elsewhere, the lane's state was not written
     texts = [f"{on}MOV R{into}, R{of}" for into, of in pairs if into is not None and of is not None]
-    return timing.with_least_stalls([state.new(text) for text in texts], state.arch)
+    return stall_cycles.with_least_stalls([state.new(text) for text in texts], state.arch)

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..cubin.control import control, controlled
+from ..cubin.control_codes import control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
-from . import timing
+from . import stall_cycles
 
 
 def spread(
@@ -34,7 +34,7 @@ def spread(
         inserted instructions have the rest.
     """
     groups: list[list[New]] = [[] for _ in range(len(ahead) + 1)]
-    line, now, place = timing.Line(arch), begin and -begin, 0
+    line, now, place = stall_cycles.Line(arch), begin and -begin, 0
     for number, new in enumerate(code):
         at = max(line.earliest(new), 0)
         least, most = (0, len(ahead)) if bounds is None else bounds[number]
@@ -46,19 +46,19 @@ def spread(
             now = at
         line.issue(new, now)
         groups[place].append(_least(new))
-        now += timing.least(new)
+        now += stall_cycles.least(new)
     return groups
 
 
 def _least(new: New) -> New:
-    return replace(new, word=controlled(new.word, replace(control(new.word), stall=timing.least(new))))
+    return replace(new, word=controlled(new.word, replace(control(new.word), stall=stall_cycles.least(new))))
 
 
 def _wait(group: list[New], cycles: int) -> None:
     """Add cycles to the last instruction of a group."""
     if group:
         code = control(group[-1].word)
-        more = min(cycles, timing.LONGEST - code.stall)
+        more = min(cycles, stall_cycles.LONGEST - code.stall)
         group[-1] = replace(group[-1], word=controlled(group[-1].word, replace(code, stall=code.stall + more)))
         cycles -= more
-    group.extend(timing.nops(cycles))
+    group.extend(stall_cycles.nops(cycles))

@@ -9,8 +9,8 @@ from typing import Protocol
 from ...util.flow import reached
 from ..checks.hazards import successors
 from ..cubin.instructions import Instruction
-from ..placing.code import Machine
-from ..placing.paths import Spot
+from ..placing.basic_blocks import Machine
+from ..placing.mark_order import Spot
 from .regions import Record
 
 _DRAIN, _ALL = "WARPGROUP.DEPBAR", "0x0"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .code import Text
+from .basic_blocks import Text
 from .flow import bits
 
 _STORES = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?st\.(?!\S*(?:volatile|relaxed|release|mmio))")

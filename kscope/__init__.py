@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .capture.capture import Capture, load_capture
     from .errors import DriverError, FormatError, KscopeError, MissingError, PairingError, UnsupportedError, UsageError
     from .language.cuda_header import cuda_include
-    from .language.device import block_id, clock, clock64, globaltimer, lane_id, smid, warp_id
+    from .language.helpers import block_id, clock, clock64, globaltimer, lane_id, smid, warp_id
     from .language.regions import begin, counter, end, instant, region, role, scope
     from .marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
     from .merging.entry import merge

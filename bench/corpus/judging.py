@@ -19,7 +19,7 @@ from kscope.errors import KscopeError, UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.lowering import register_budget, schedule_placement
 from kscope.lowering.plan import lower, without_marks
-from kscope.lowering.usage import Usage
+from kscope.lowering.register_usage import Usage
 from kscope.machine_code import elf
 from kscope.sass.checks import kernel_check
 from kscope.sass.cubin import insert, reading

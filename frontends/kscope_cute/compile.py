@@ -29,10 +29,10 @@ from kscope.instrument.selection.catalog import Sites
 from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
-from kscope.lowering.usage import Usage
+from kscope.lowering.register_usage import Usage
 from kscope.marks.operations import PIPELINE
 
-from . import assembler, compilations, cubin, fatbin, hook_points, loops, sites, tvm_ffi
+from . import assembler, compilations, fatbin, hook_points, loops, register_usage, sites, tvm_ffi
 from .load import user_function
 from .source_comments import source_info, without_source_comments
 from .traced import TracedModule, adopt, erase_selected, kernels, kernels_without_marks, restore, skipped
@@ -257,7 +257,7 @@ def _lowered(
         return metadata_patch.assembled(lowered, assemble_once, "binary", "cubin")
 
     def measure(lowered: str) -> Usage:
-        return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
+        return register_usage.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
     marked = f"{without_source_comments(text)}\n.visible .global .b8 {options}[1];\n"
     source = source_info(text, traced.taken_apart)

@@ -22,7 +22,7 @@ from kscope.instrument.selection import pylines
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import Site, Sites
 from kscope.instrument.selection.pykinds import Kinds
-from kscope.language.selected import entered
+from kscope.language.selected_scopes import entered
 
 from . import hook_points
 

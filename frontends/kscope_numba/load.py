@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from kscope.capture.model import Problem
-from kscope.instrument import compile_warnings, images, registry
+from kscope.instrument import compile_warnings, loaded_code, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
@@ -135,7 +135,7 @@ class LoadHooks:
             metas = backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
             self._ids[library] = tuple(kernel.id for meta in metas for kernel in meta.kernels)
             for code in library._cubin_cache.values() if metas else ():
-                images.keep(bytes(code.code), shared=True)
+                loaded_code.keep(bytes(code.code), shared=True)
             if any(meta.variables for meta in metas):
                 self.forms.stateful.add(library)
             compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)

@@ -14,7 +14,7 @@ from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.selection.catalog import Site
 from kscope.language.regions import scope
-from kscope.language.selected import entered, selected
+from kscope.language.selected_scopes import entered, selected
 
 from . import source
 

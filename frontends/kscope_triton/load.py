@@ -18,7 +18,7 @@ from triton.compiler import CompiledKernel
 from kscope.capture.metadata import from_json
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
-from kscope.instrument import compile_warnings, images, registry
+from kscope.instrument import compile_warnings, loaded_code, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.recording import Recording
@@ -216,7 +216,7 @@ def _metadata(group: dict[str, str]) -> dict[str, Any]:
 def _keep_image(group: dict[str, str]) -> None:
     for name, path in group.items():
         if name.endswith(".cubin"):
-            images.keep(Path(path))
+            loaded_code.keep(Path(path))
 
 
 def _uses_kscope(handle: Any) -> bool:

@@ -13,8 +13,8 @@ from ..tracedata.info import Info, info
 from ..util.arrays import Float, Int64
 from ..util.grouping import grouped
 from ..util.runs import count_distinct
+from .display import Shown
 from .occupancy import waves
-from .shown import Shown
 from .warp_regions import WarpRegions, warp_regions
 
 Verdict = Literal["slower", "faster", "same", "new", "gone", "unsure"]

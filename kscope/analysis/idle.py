@@ -9,11 +9,11 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.progress import Step, no_progress
+from .display import Shown
 from .gaps import Between, Gap, between, longest
 from .overlap import Wait, waits
 from .pipelines.waits import BarrierWait, barrier_waits
 from .roles import Named
-from .shown import Shown
 
 
 @dataclass(frozen=True, repr=False)

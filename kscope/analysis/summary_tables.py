@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..util.packages import import_pandas
-from .shown import Shown
+from .display import Shown
 from .summary_data import RegionStats, SummaryData
 from .summary_text import CELLS, hints, render
 from .warp_stats import WarpStats

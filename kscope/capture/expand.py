@@ -15,10 +15,10 @@ from ..util.runs import ranges
 from . import heads as slab_heads
 from . import layout, wire
 from .clock_rows import Expanded, Found, Layouts, mixed
+from .counted_problems import note
 from .headers import anchors, headers
 from .heads import Ints, Launches, U32s, U64s, Units
 from .model import Problem
-from .notes import note
 
 __all__ = ["Claims", "Expander", "Lines", "Plan", "write"]
 

@@ -52,7 +52,7 @@ class Kind(IntEnum):
 
 MORE = 7
 """Kind of a row directly before a record with a value of 64 bits: the record's id with this kind, its clocks, and the
-half of the value that the record does not imply (marks/wide.py)."""
+half of the value that the record does not imply (marks/wide_values.py)."""
 HAS_MORE = 8
 """Added to the kind of a record with such a row."""
 

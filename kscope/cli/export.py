@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check, sample_rows
-from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
+from ..export.view_options import GROUPS, PROCESSES, VIEW_OPTIONS
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.text import is_number

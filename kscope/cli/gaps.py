@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
-from ..analysis.critical import critical_path, offered
+from ..analysis.critical_path import critical_path, offered
 from ..analysis.pipelines.events import recorded
 from ..errors import UsageError
 from ..util.text import is_number

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..tracedata.info import Info, info
-from ..tracedata.recorded import CLOCKS
+from ..tracedata.recording_facts import CLOCKS
 from ..util.terminal import cut, wrapped
 from ..util.terminal import terminal_width as columns
 from ..util.text import counted

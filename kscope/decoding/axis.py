@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .. import native
 from ..capture.capture_data import DeviceCapture
 from ..capture.model import Problem
-from ..tracedata.curves import Curves
+from ..tracedata.clock_curves import Curves
 from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import each, filled, least, map_ahead, shares
 from ..util.runs import group_equal, least_of, most_of

@@ -14,16 +14,16 @@ import numpy.typing as npt
 from .. import native
 from ..capture import layout
 from ..capture.capture_data import DeviceCapture
+from ..capture.counted_problems import note
 from ..capture.model import Problem
-from ..capture.notes import note
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
 from ..util.parallel import each
-from .halves import Halves, found_in
 from .ids import ANCHOR, HALF, MISSING, IdTable
 from .inner_anchors import InnerAnchors
 from .slabs import Slabs, Words
 from .unwrap import ring_start, unwrap
+from .wide_values import Halves, found_in
 
 __all__ = ["Records", "decode_slabs", "id_sample"]
 

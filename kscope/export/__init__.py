@@ -19,7 +19,7 @@ from ..util.atomic_files import replacing, target, writable
 from ..util.text import nearest
 
 if TYPE_CHECKING:
-    from ..analysis.critical import GivenEdge
+    from ..analysis.critical_path import GivenEdge
     from ..tracedata.data import TraceData
 
 DEFAULT_LIMIT = 2_000_000
@@ -115,7 +115,7 @@ def export(
     from ..util.gz import GzipWriter
     from . import sample_rows  # these need the columns; the table above does not
     from . import timeline as drawing
-    from .view import VIEW_OPTIONS, view
+    from .view_options import VIEW_OPTIONS, view
 
     path = Path(path)
     form, write = check(path)

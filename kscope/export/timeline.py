@@ -19,7 +19,7 @@ from ..util.arrays import Int64
 from ..util.parallel import chunks, each
 from .flows import Flows, flows
 from .peer_flows import peer_flows
-from .view import View
+from .view_options import View
 
 EMPTY = "no records"
 """The slice of a warp without records, from its start to its end."""

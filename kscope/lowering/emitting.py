@@ -9,7 +9,7 @@ from .. import ptx
 from ..capture import layout
 from ..instrument.recording import Recording
 from ..marks.grammar import Mark
-from ..marks.wide import is_wide
+from ..marks.wide_values import is_wide
 from ..ptx import cfg
 from . import loop_registers
 from .deferred_stores import Deferral, Numbers

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..marks.constants import widened
 from ..marks.grammar import Mark
 from ..marks.names import ValueType, format_name
-from ..marks.wide import common, is_wide
+from ..marks.wide_values import common, is_wide
 from ..ptx import cfg
 from .emitting import key_of
 

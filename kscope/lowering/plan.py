@@ -18,7 +18,7 @@ from ..marks.grammar import PREFIX, Mark
 from ..marks.names import format_name
 from ..marks.operations import PIPELINE
 from ..marks.strategies import ANY_LANE, parse_strategy
-from ..marks.wide import is_wide
+from ..marks.wide_values import is_wide
 from ..ptx import cfg
 from . import (
     anchor_sites,
@@ -31,15 +31,15 @@ from . import (
     pipeline,
     shared_reads,
     source_lines,
-    waiting,
+    waiting_regions,
 )
 from .deferred_stores import Deferral, deferral
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
+from .module_variables import uses_variables
 from .names import ANY, check_hashes, region_rows, types_of, unified
 from .pipeline_marks import is_of_lane_0, numbers
 from .text_edits import TARGET, check_all_read, edited, end_of_head
-from .variables import uses_variables
 
 _APART = (
     "the function was compiled separately (noinline, debug, or relocatable code), and a region's state lives in its"
@@ -258,7 +258,7 @@ class _Body:
                 origins[mark.name] = mark.origin
         issued = async_issue.regions(function, graph, paired.depths)
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
-        opens = waiting.regions(function, graph, paired.depths) if recording.survive else frozenset()
+        opens = waiting_regions.regions(function, graph, paired.depths) if recording.survive else frozenset()
         known = [] if late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out | opens | wide]
         loops = tuple(loop for loop in able if spare or not loop.memory)

@@ -18,7 +18,7 @@ from ..ptx import cfg
 from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered, SourceInfo
 from .plan import lower, without_marks
-from .usage import Usage, change, lost_blocks, read_log
+from .register_usage import Usage, change, lost_blocks, read_log
 
 FEW = 2
 """Pending records to try after the options' number, and before storing in place."""

@@ -16,7 +16,7 @@ from ..sass.recording.kernel import Recorded
 from ..sass.recording.kernel import recorded as record
 from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
-from .usage import Usage, change, lost_blocks
+from .register_usage import Usage, change, lost_blocks
 
 _FEW = 16
 """Registers a thread that limit no blocks."""

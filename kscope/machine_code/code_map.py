@@ -16,9 +16,9 @@ from ..errors import FormatError, MissingError
 from ..marks.names import split
 from ..util.parallel import map_ahead
 from . import elf, tools
+from .disassembly import Function, Site, functions, sites
+from .instruction_regions import Stack, segments
 from .open_regions import open_regions
-from .sass import Function, Site, functions, sites
-from .segments import Stack, segments
 from .source_lines import body, lines, live_registers, texts
 from .work import region_work
 

@@ -12,7 +12,7 @@ from ..capture.model import Problem
 from ..decoding.causal import Clock, Evidence, solve
 from ..errors import UsageError
 from ..tracedata.data import T, TraceData
-from ..tracedata.recorded import Gpu
+from ..tracedata.recording_facts import Gpu
 from ..util.arrays import Float, Int64
 from ..util.text import counted
 from .kineto import Kernels

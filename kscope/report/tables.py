@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..analysis.critical import Edge, path_of_last_block
+from ..analysis.critical_path import Edge, path_of_last_block
 from ..analysis.gaps import between
 from ..analysis.occupancy import occupancy
 from ..analysis.samples.annotated import annotate

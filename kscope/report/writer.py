@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from .._version import __version__
-from ..analysis.critical import Edge, GivenEdge, as_edges
+from ..analysis.critical_path import Edge, GivenEdge, as_edges
 from ..analysis.pipelines.edges import with_phases
 from ..analysis.roles import roles
 from ..analysis.summary import Summary, summarize

@@ -13,8 +13,8 @@ from ..instrument import registry
 from ..instrument.options import Options
 from ..instrument.selection.auto import Lines
 from . import capture_path
-from .claims import claim
 from .host_info import facts
+from .output_locks import claim
 from .outputs import Finish
 from .session import Session
 

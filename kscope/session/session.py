@@ -22,14 +22,14 @@ from ..instrument.backend import Backend
 from ..instrument.launch_lines import LINES
 from ..instrument.options import Options, in_effect
 from . import capture_path
-from .absent import absent
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
+from .nothing_recorded import absent
 from .outputs import Finish
 from .pausing import Pausing
 from .save import FATAL, add_failure, exited_normally, save
+from .signal_safe_exit import PerStatement
 from .stalls import Stalls
-from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
 from .termination import Termination
 from .torch_profiler import WithTorch

@@ -11,9 +11,9 @@ from ..capture.model import KernelMeta, ModuleMeta, Problem
 from ..capture.samples import SampledFunction, Samples, joined
 from ..capture.wire import CTL_SYMBOL
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
-from ..instrument import images
+from ..instrument import loaded_code
 from ..instrument.backend import Backend
-from ..instrument.sampled import SampledCode
+from ..instrument.raw_samples import SampledCode
 from ..util.grouping import grouped
 from ..util.parallel import map_ahead
 from .kernel_filter import Patterns
@@ -169,7 +169,7 @@ def _unsampled_code(
     from ..machine_code import tools  # loaded on first use
 
     found = list[tuple[bytes, list[SampledFunction]]]()
-    for cubin in images.kept():
+    for cubin in loaded_code.kept():
         own = [SampledFunction(symbol, number) for symbol, number in tools.builds_in(cubin).items() if number in sought]
         if own:
             found.append((cubin, own))

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..util.runs import inverse, least_of
-from .curves import Curves
+from .clock_curves import Curves
 from .data import Launch, T
 from .kernel_names import of_kernels
-from .recorded import Gpu
+from .recording_facts import Gpu
 from .region import MOST_REGIONS, Region
 from .warps import Warps
 

@@ -12,14 +12,14 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..capture.samples import Samples
-from ..marks.wide import Bits, floats
+from ..marks.wide_values import Bits, floats
 from ..util.arrays import Float, Int64
 from ..util.runs import least_of
 from ..util.text import counted
 from .calls import Call
-from .curves import Curves, Lives
+from .clock_curves import Curves, Lives
 from .nesting import nest
-from .recorded import Recorded
+from .recording_facts import Recorded
 from .region import Region
 from .values import NONE, Integers
 from .warps import Warps

@@ -16,7 +16,7 @@ from kscope.capture.capture_data import DeviceCapture
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import OpenPool
-from kscope.instrument.sampled import SampledCode
+from kscope.instrument.raw_samples import SampledCode
 from kscope.instrument.subset import Subset
 from kscope.instrument.two_forms import SETTABLE
 

@@ -29,8 +29,8 @@ from kscope.marks.strategies import AllThreads, Elected
 from kscope.merging.axis import moved
 from kscope.report.scene import gathered, parts, scene
 from kscope.trace import Trace, decode
+from kscope.tracedata.clock_curves import Curves, Lives
 from kscope.tracedata.concatenation import concatenate
-from kscope.tracedata.curves import Curves, Lives
 from kscope.tracedata.tracks import spread
 from kscope_sim import Warp
 from kscope_sim.machine import POWER_ON_NS

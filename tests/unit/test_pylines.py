@@ -18,7 +18,7 @@ from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
-from kscope.language.selected import entered
+from kscope.language.selected_scopes import entered
 from kscope.marks.grammar import Mark
 
 COUNT = {"thorough": 3000, "repeat": 250}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 125)

@@ -18,7 +18,7 @@ from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler, metadata_patch, occupancy, plan, register_budget
 from kscope.lowering.register_budget import lower_to_fit
-from kscope.lowering.usage import Usage, read_log
+from kscope.lowering.register_usage import Usage, read_log
 
 PLAIN = """.version 8.7
 .target sm_90a

@@ -13,7 +13,7 @@ import pytest
 
 import kscope
 from kscope import cli
-from kscope.analysis.critical import Edge
+from kscope.analysis.critical_path import Edge
 from kscope.errors import MissingError, UsageError
 from kscope.trace import notebook
 

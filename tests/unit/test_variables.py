@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kscope.instrument.recording import Recording
+from kscope.lowering.module_variables import uses_variables
 from kscope.lowering.plan import lower
-from kscope.lowering.variables import uses_variables
 
 KERNEL = """.version 8.0
 .target sm_90

@@ -20,7 +20,7 @@ import kscope_sim
 from kscope.capture import layout
 from kscope.capture.layout import Kind
 from kscope.errors import UsageError
-from kscope.marks.wide import CODES, halves, joined
+from kscope.marks.wide_values import CODES, halves, joined
 
 EDGES = (
     0,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.language.device import HELPERS
+from kscope.language.helpers import HELPERS
 from kscope.ptx import READINGS, Reading
 from kscope.util import stacks
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from ...capture.samples import SampledFunction, Samples
 from ...instrument.selection.auto import Lines
-from ...machine_code.moved import MOST_MOVED, PlacedRegion, Placement, WeighedCode, parts, placed
+from ...machine_code.moved_instructions import MOST_MOVED, PlacedRegion, Placement, WeighedCode, parts, placed
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names, of_kernels
 from ...util.arrays import Int64
 from ...util.grouping import grouped
-from ..shown import Shown
+from ..display import Shown
 from ..warp_regions import SPANS
 from .sampled_time import own_times
 from .stalls import all_warps

@@ -11,10 +11,10 @@ from ...util.text import counted
 from .. import wire
 from ..capture_data import CaptureData, DeviceCapture
 from ..clock_rows import Layouts
+from ..counted_problems import note
 from ..expand import Expander
 from ..heads import finished
 from ..model import Problem
-from ..notes import note
 from .pool_arrays import book, kept, units
 from .pool_reading import Pool, journal, modules, slabs
 

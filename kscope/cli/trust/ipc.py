@@ -21,7 +21,7 @@ from ...analysis.trust.cutracer import LogLaunch
 from ...analysis.trust.ipc import Joined, Source
 from ...errors import UsageError
 from ...machine_code import tools
-from ...machine_code.sass import functions
+from ...machine_code.disassembly import functions
 from ...trace import Trace
 from ...util.terminal import cut, grid, terminal_width
 from ...util.text import is_number

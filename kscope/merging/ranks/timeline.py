@@ -10,7 +10,7 @@ from pathlib import Path
 from ...capture.capture import load_capture
 from ...trace import Trace, decode
 from ...tracedata.concatenation import concatenate
-from ...tracedata.recorded import Gpu
+from ...tracedata.recording_facts import Gpu
 from ...util.arrays import Float, Int64
 from ..axis import Shift, moved
 from .clocks import RankClock

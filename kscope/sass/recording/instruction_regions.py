@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...machine_code import elf, segments
+from ...machine_code import elf, instruction_regions
 from ...marks.names import split
 from ..cubin import insert
 from ..cubin.insertion import Insertion
@@ -20,12 +20,12 @@ def kept(data: bytes, insertion: Insertion, machine: basic_blocks.Machine, text:
         text: its text.
     """
     file, function = elf.read(data), machine.function
-    strings = file.find(segments.SECTION)
+    strings = file.find(instruction_regions.SECTION)
     if strings is None:
         return data
-    moved, stacks = insert.places(function, insertion), dict[int, segments.Stack | None]()
+    moved, stacks = insert.places(function, insertion), dict[int, instruction_regions.Stack | None]()
     stacks |= dict.fromkeys(insert.added(function, insertion))
     named = {at: tuple(split(name)[0] for name in names) for at, names in regions.opened(text).items()}
     stacks |= {moved[one.at]: named.get(machine.statements.get(one.at, -1)) for one in function.instructions}
-    content = segments.with_segments(strings.content, function.name, stacks)
-    return elf.write(file, {segments.SECTION: content})
+    content = instruction_regions.with_segments(strings.content, function.name, stacks)
+    return elf.write(file, {instruction_regions.SECTION: content})

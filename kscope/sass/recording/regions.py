@@ -9,7 +9,7 @@ from ...capture import layout
 from ...errors import UnsupportedError
 from ...marks.grammar import Mark
 from ...marks.operations import PIPELINE
-from ...marks.wide import is_wide
+from ...marks.wide_values import is_wide
 from ..placing.basic_blocks import Text
 from ..placing.labels import Labeled
 

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from synth import Rec
 
 import kscope
-from kscope.analysis import critical, gaps, histogram, overlap
-from kscope.analysis.critical import Edge, critical_path
+from kscope.analysis import critical_path as paths
+from kscope.analysis import gaps, histogram, overlap
+from kscope.analysis.critical_path import Edge, critical_path
 from kscope.analysis.overlap import NO_REGION
 from kscope.analysis.segments import NONE, flatten
 from kscope.analysis.warp_stats import warp_ends
@@ -245,7 +246,7 @@ def test_the_critical_path_has_one_step_per_wait() -> None:
         def line(frame: FrameType, event: str, _: object) -> Any:
             nonlocal count
             count += event == "line"
-            return line if frame.f_code.co_filename == critical.__file__ else None
+            return line if frame.f_code.co_filename == paths.__file__ else None
 
         before = sys.gettrace()
         sys.settrace(line)

@@ -8,7 +8,7 @@ from seeded_regions import DRIFTED, EMPTIED
 from kscope.capture.samples import SampledFunction
 from kscope.instrument.recording import Recording
 from kscope.machine_code import code_map, tools
-from kscope.machine_code.moved import PlacedRegion, placed
+from kscope.machine_code.moved_instructions import PlacedRegion, placed
 
 
 def regions(frontend, gpu, source: str, name: str) -> dict[str, PlacedRegion]:

@@ -384,7 +384,7 @@ def _native(definition: Any, one: Lines) -> Any:
     import ast
 
     from kscope.instrument.selection import pylines
-    from kscope.language.selected import entered
+    from kscope.language.selected_scopes import entered
 
     return ast.fix_missing_locations(pylines.wrap(definition, [one], entered))
 

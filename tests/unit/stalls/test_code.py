@@ -18,26 +18,26 @@ from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.capture.samples import NO_PLACE, ROW, SampledFunction, Samples
 from kscope.cli import main
 from kscope.errors import FormatError, MissingError
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.backend import Backend
-from kscope.instrument.sampled import SampledCode
-from kscope.machine_code import code_map, sass, source_lines, tools
+from kscope.instrument.raw_samples import SampledCode
+from kscope.machine_code import code_map, disassembly, source_lines, tools
+from kscope.machine_code.disassembly import Site
 from kscope.machine_code.open_regions import open_regions
-from kscope.machine_code.sass import Site
 from kscope.machine_code.source_lines import live_registers
 from kscope.session.kernel_filter import Patterns
 from kscope.session.stalls import Stalls, collected, problems
 
 
-def listing(*instructions: str) -> sass.Function:
+def listing(*instructions: str) -> disassembly.Function:
     """A function of one instruction per 16 bytes."""
     lines = ['\t.section\t.text.k,"ax",@progbits']
     lines += [f"        /*{16 * at:04x}*/   {text} ;" for at, text in enumerate(instructions)]
-    [function] = sass.functions("\n".join(lines))
+    [function] = disassembly.functions("\n".join(lines))
     return function
 
 
-def opened(function: sass.Function, *sites: tuple[str, int, int]) -> list[tuple[str, ...]]:
+def opened(function: disassembly.Function, *sites: tuple[str, int, int]) -> list[tuple[str, ...]]:
     return open_regions(function, [Site(name, 16 * begin, 16 * end, 0, True) for name, begin, end in sites])
 
 
@@ -266,8 +266,8 @@ def marked(cubin: bytes) -> bytes:
 def test_a_session_that_cannot_sample_keeps_the_code_of_launched_kernels(
     cubin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "_images", {})
-    images.keep(marked(cubin))
+    monkeypatch.setattr(loaded_code, "_images", {})
+    loaded_code.keep(marked(cubin))
     samples, found = Stalls(1024).collected((META,), Patterns(), {77: LaunchCount(1)})
     assert samples is not None and not samples and not found
     [function] = samples.functions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kscope.capture.samples import CodeRegion, SampledFunction
-from kscope.machine_code.moved import PlacedRegion, findings, placed
+from kscope.machine_code.moved_instructions import PlacedRegion, findings, placed
 
 FILE = "/k.py"
 LINES = {"load": (10, 12), "math": (13, 15)}

@@ -15,7 +15,7 @@ from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples
 from kscope.instrument import source_texts
 from kscope.instrument.backend import Backend
-from kscope.instrument.sampled import SampledCode
+from kscope.instrument.raw_samples import SampledCode
 from kscope.session.kernel_filter import Patterns
 from kscope.session.sources import with_sources
 from kscope.session.stalls import _missed, _of_one_cubin, collected, problems

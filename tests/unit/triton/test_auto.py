@@ -22,7 +22,7 @@ from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 from kscope.marks.grammar import parse
 from kscope_triton import inserting, irtext, spans
 
@@ -102,8 +102,11 @@ def test_machine_code_between_marks_is_the_named_work(name, arch, tmp_path):
     kernel = build(name, arch, USUAL)
     (tmp_path / "kernel.cubin").write_bytes(kernel.asm["cubin"])
     names = {region.name for region in about(kernel).regions}
-    (code,) = (one for one in sass.functions(tools.disassembly(tmp_path / "kernel.cubin")) if one.name == name)
-    found = sass.sites(code, {record_id(one, kind): one for one in names for kind in (Kind.SPAN, Kind.SPAN_VALUE)})
+    (code,) = (one for one in disassembly.functions(tools.disassembly(tmp_path / "kernel.cubin")) if one.name == name)
+    kinds = Kind.SPAN, Kind.SPAN_VALUE
+    found = disassembly.sites(code, {record_id(one, kind): one for one in names for kind in kinds})
+        code, {record_id(one, kind): one for one in names for kind in (Kind.SPAN, Kind.SPAN_VALUE)}
+    )
     assert {site.region for site in found.sites} == names
     for site in found.sites:
         inside = [one.code for one in code.instructions if site.begin < one.at < site.end]

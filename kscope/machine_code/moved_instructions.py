@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..capture.samples import CodeRegion, Place, SampledFunction
 from ..util.text import some
-from .sass import is_empty
+from .disassembly import is_empty
 
 Weights = npt.NDArray[np.float64]
 Placement = Literal["pure", "moved", "empty", "unknown"]

@@ -27,5 +27,5 @@ def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
 
 def entered(lines: Lines) -> ast.expr:
     """The expression that a `with` enters in a function that runs as Python; it uses no names of the function."""
-    call = f"__import__('kscope.language.selected').language.selected.selected({lines.name!r}, {lines.origin!r})"
+    call = f"__import__('kscope.language.selected_scopes').language.selected.selected({lines.name!r}, {lines.origin!r})"
     return ast.parse(call, mode="eval").body

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..capture.layout import MORE, Kind
 from ..capture.model import Problem
-from ..marks.wide import LEAST_WIDE, joined
+from ..marks.wide_values import LEAST_WIDE, joined
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
 from ..util.text import counted

@@ -18,11 +18,11 @@ from ..tracedata.kernel_names import kernel_names
 from ..util.arrays import Float, Int64
 from ..util.runs import ordinals, ranges
 from ..util.text import counted, nearest, some
+from .display import Shown
 from .overlap import NO_REGION, WAIT_WORDS
 from .pipelines.edges import barrier_edges
 from .pipelines.events import recorded
 from .segments import NONE, flatten, span_names
-from .shown import Shown
 from .warp_stats import warp_ends
 
 _LONG = 2.0

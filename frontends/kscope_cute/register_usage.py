@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from kscope.lowering.usage import Usage
+from kscope.lowering.register_usage import Usage
 from kscope.machine_code import elf
 from kscope.sass.cubin import attributes
 

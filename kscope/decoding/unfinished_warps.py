@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..capture.capture_data import DeviceCapture
-from ..tracedata.curves import Lives
+from ..tracedata.clock_curves import Lives
 from ..util.arrays import Int64
 from .axis import Axis
 from .slabs import Slabs

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..marks.names import BEGIN_TRACK, END_TRACK
-from ..marks.wide import LEAST_WIDE
+from ..marks.wide_values import LEAST_WIDE
 from ..tracedata.data import TraceData
 from ..tracedata.region import Region
 from ..util.arrays import Int64
@@ -65,7 +65,7 @@ def with_flights(trace: TraceData) -> TraceData:
 
 
 def _lost_key(trace: TraceData, at: Int64) -> npt.NDArray[np.bool_]:
-    """True for records that have lost half of their key, see halves.py."""
+    """True for records that have lost half of their key, see wide_values.py."""
     bare = np.array([one.kind == Kind.INSTANT for one in trace.regions])[trace.region[at]]
     return np.asarray(bare & (trace.types[trace.warps.kernel[trace.track[at]], trace.region[at]] >= LEAST_WIDE))
 

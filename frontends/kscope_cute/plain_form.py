@@ -27,7 +27,7 @@ from kscope.instrument.hooks import Hooks
 
 from . import libraries
 from .assembler import binaries, dump_into
-from .traced import TracedModule, erase_marks, launch_streams
+from .traced_module import TracedModule, erase_marks, launch_streams
 
 try:
     cuda_jit_executor: Any = import_module("cutlass.cutlass_dsl.cuda_jit_executor")

@@ -22,7 +22,7 @@ from kscope.instrument import registry
 from kscope.instrument.hooks import Hook
 from kscope.lowering.module_variables import uses_variables
 
-from .forms import REST, Forms
+from .launch_forms import REST, Forms
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from ..tracedata import tracks
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.json_values import clean
 from ..util.parallel import map_ahead
-from ..util.portable import clean
 from .groups import Groups, group, label, split_keys
 from .imbalance import ACROSS, Members, Worst, describe, members, worst
 from .quantiles import quantiles

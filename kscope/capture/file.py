@@ -30,8 +30,8 @@ import orjson
 from ..errors import FormatError, UsageError
 from ..util import bounded_reading
 from ..util.atomic_files import replacing, writable
+from ..util.json_values import dump_json
 from ..util.parallel import map_ahead
-from ..util.portable import dump_json
 from ..util.progress import no_progress
 from . import device_heads, metadata, sections
 from .capture_data import CaptureData, LaunchCount, LaunchLine

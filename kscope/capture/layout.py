@@ -19,7 +19,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ..util.fields import Fields
+from ..util.struct_layout import Fields
 
 if TYPE_CHECKING:
     import numpy as np

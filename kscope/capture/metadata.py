@@ -22,7 +22,7 @@ from typing import Any, NoReturn, get_args
 
 from ..errors import FormatError, UsageError
 from ..marks.names import ValueType
-from ..util.portable import dump_json
+from ..util.json_values import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta, RowLayout
 from .wire import CLOCK_WORDS

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..util.fields import Fields
+from ..util.struct_layout import Fields
 from .layout import RECORD_BYTES
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import Any
 from ..errors import UsageError
 from ..export.columnar import table
 from ..tracedata.data import COLUMNS
+from ..util.json_values import single_line
 from ..util.packages import needed
-from ..util.portable import single_line
 from ..util.terminal import cut, grid, terminal_width
 from ..util.text import counted
 from .common import filters, json_output

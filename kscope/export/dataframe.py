@@ -10,8 +10,8 @@ import numpy as np
 from ..tracedata.data import COLUMNS, KIND_NAMES, NO_TRACK, TraceData
 from ..tracedata.values import EXACT_VALUE
 from ..util.arrays import Int64
+from ..util.json_values import clean
 from ..util.packages import import_pandas
-from ..util.portable import clean
 
 
 def frame(trace: TraceData) -> Any:

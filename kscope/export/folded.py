@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from ..tracedata.data import TraceData
-from ..util.portable import single_line
+from ..util.json_values import single_line
 from ..util.progress import Step
 from .stacks import stacks
 

@@ -17,7 +17,7 @@ import orjson
 
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.progress import Step
 from .stacks import Node, stacks
 

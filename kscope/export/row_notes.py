@@ -20,7 +20,7 @@ import numpy as np
 
 from ..tracedata.data import TraceData
 from ..util.arrays import Bools, Int64
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.runs import heads
 from ..util.text_columns import TextColumn, constant, decimals, take
 from .timeline import Timeline

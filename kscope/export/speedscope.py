@@ -12,7 +12,7 @@ import orjson
 from .._version import __version__
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.progress import Step
 from .stacks import Node, stacks
 

@@ -27,7 +27,8 @@ EMITTING = (
     *(f"language/{name}.py" for name in ("helpers", "regions", "selected_scopes")),
     *(f"capture/{name}.py" for name in ("layout", "metadata", "model", "wire")),
     *(f"machine_code/{name}.py" for name in ("disassembly", "elf", "occupancy")),
-    *(f"util/{name}.py" for name in ("fields", "flow", "grouping", "portable", "python_source", "stacks")),
+    *(f"util/{name}.py" for name in ("graph_walks", "grouping", "json_values", "python_source")),
+    *("util/struct_layout.py", "util/thread_stacks.py"),
     "sass/cubin/attributes.py",  # CuTe's use of registers
 )
 """The code that emits a kernel's text: folders and files below kscope/."""

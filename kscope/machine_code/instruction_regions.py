@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from ..util.portable import dump_json
+from ..util.json_values import dump_json
 from . import elf
 
 OWN = -1

@@ -19,7 +19,7 @@ from ..analysis.warp_stats import warp_ends
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..tracedata.data import TraceData
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.runs import extents
 from ..util.terminal import part_text, time_text
 from ..util.text import counted

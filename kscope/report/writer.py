@@ -16,8 +16,8 @@ from ..analysis.summary import Summary, summarize
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.json_values import clean
 from ..util.parallel import map_ahead
-from ..util.portable import clean
 from ..util.progress import Step, no_progress
 from ..util.runs import extents
 from . import figures, heat, reasons, slices

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from ..errors import UsageError
 from ..instrument.backend import Backend
-from .forms import Forms
 from .stalls import Stalls
+from .start_and_stop import Forms
 from .states import STATE, alone
 
 

@@ -27,10 +27,10 @@ from .cupti import Cupti
 from .device import Device
 from .drain import Drain
 from .driver import CudaDriver
-from .measured import MeasuredBackend
+from .interruptible_wait import waited
+from .measuring_backend import MeasuredBackend
 from .pc_sampling import PcSampler
 from .salvage import SalvagedMemory
-from .waiting import waited
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from kscope.errors import DriverError, MissingError, UnsupportedError
 from . import device_memory
 from .device_memory import Allocation
 from .entry_points import EntryPoints, entry_points
+from .memory_ranges import Bytes, Ranges, read_each
 from .primary_contexts import PrimaryContexts
-from .ranges import Bytes, Ranges, read_each
 
 _BROKEN = "an earlier kernel broke the context: run the program without kscope under compute-sanitizer"
 _ADVICE = {

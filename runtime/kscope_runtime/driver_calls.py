@@ -9,7 +9,7 @@ import numpy as np
 from kscope import native
 
 from .driver import CudaDriver
-from .ranges import Bytes, Ranges
+from .memory_ranges import Bytes, Ranges
 
 _HOST, _DEVICE = 1, 2
 """CUmemorytype."""

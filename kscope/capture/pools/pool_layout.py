@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import zlib
 
-from ...util.fields import Fields
+from ...util.struct_layout import Fields
 from .. import wire
 
 FIRST = b"kscope pool 2\n"

@@ -20,7 +20,7 @@ from ...merging.entry import merge
 from ...session import capture_path
 from ...trace import Trace, decode
 from ...tracedata.info import info
-from ...util import portable
+from ...util import json_values
 from ...util.progress import Step, no_progress, progress_bar, pulse
 from ...util.terminal import cut, paragraph
 from ...util.text import nearest, some
@@ -220,7 +220,7 @@ def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
         name, equals, warps = text.partition("=")
         if not name or not equals or not warps:
             raise UsageError(f"--role {text}: expected NAME=WARPS, such as producer=0,4-7")
-        name = portable.clean(name)
+        name = json_values.clean(name)
         if name in found:
             raise UsageError(f"--role {text}: the role {name!r} was already given")
         found[name] = members(f"--role {name}=", warps)

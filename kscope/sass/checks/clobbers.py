@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Set
 from types import MappingProxyType
 
-from ...util.flow import reached, settled
+from ...util.graph_walks import reached, settled
 from ..cubin.instructions import BYTES, Function, Instruction
 from . import divergence, register_limits
 from .hazards import Hazard, successors

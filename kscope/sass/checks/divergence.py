@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
-from ...util.flow import settled
+from ...util.graph_walks import settled
 from ..cubin.instructions import Instruction
 from .hazards import CONTROL_FLOW
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from ...util.flow import settled
+from ...util.graph_walks import settled
 from ..cubin.instructions import BYTES, Function, Instruction
 from .hazards import successors
 

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ... import ptx
 from ...errors import UnsupportedError
-from ...util.flow import reached
+from ...util.graph_walks import reached
 from ..checks import hazards
 from ..placing.basic_blocks import LOADS, Machine
 from . import beginning, claim_registers, claiming, fragments, liveness, registers, stall_cycles, store_places

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...util.flow import reached
+from ...util.graph_walks import reached
 from ..checks.hazards import successors
 from ..cubin.instructions import Instruction
 from ..placing.basic_blocks import Machine

@@ -105,8 +105,6 @@ def test_machine_code_between_marks_is_the_named_work(name, arch, tmp_path):
     (code,) = (one for one in disassembly.functions(tools.disassembly(tmp_path / "kernel.cubin")) if one.name == name)
     kinds = Kind.SPAN, Kind.SPAN_VALUE
     found = disassembly.sites(code, {record_id(one, kind): one for one in names for kind in kinds})
-        code, {record_id(one, kind): one for one in names for kind in (Kind.SPAN, Kind.SPAN_VALUE)}
-    )
     assert {site.region for site in found.sites} == names
     for site in found.sites:
         inside = [one.code for one in code.instructions if site.begin < one.at < site.end]

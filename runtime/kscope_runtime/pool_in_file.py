@@ -7,7 +7,7 @@ import numpy as np
 from kscope.capture.pools.pool_file import PoolFile
 
 from .driver import Memory
-from .ranges import Bytes, Ranges, read_each
+from .memory_ranges import Bytes, Ranges, read_each
 
 
 class InFile:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.capture.layout import name_hash
-from kscope.util.portable import clean, dump_json, single_line
+from kscope.util.json_values import clean, dump_json, single_line
 
 
 @given(st.text(st.characters()))

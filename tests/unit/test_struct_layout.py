@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kscope.capture import wire
 from kscope.capture.pools.pool_layout import ENTRY_HEAD, HEADER, STATE
-from kscope.util.fields import Fields
+from kscope.util.struct_layout import Fields
 
 STRUCTURES = {"header": HEADER, "state": STATE, "entry": ENTRY_HEAD, "head": wire.HEAD, "open": wire.OPEN}
 

@@ -1,7 +1,6 @@
 """kscope shows what happens inside a GPU kernel: marks in the kernel, one exact timeline out.
 
-The whole public API is here, and most of it is loaded on first use: `import kscope` imports
-no DSL and no driver. KSCOPE=1 in the environment prepares at import, as kscope.enable() does.
+Most of the API is loaded on first use; with KSCOPE=1 in the environment, the import prepares as kscope.enable() does.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     | clock 0 | id | clock 1 | clock 2 |
     +---------+----+---------+---------+      layout: of each record its id, and which clocks are its start and its end
 
-The host expands them to records as it takes slabs (expand.py; native/clock_rows.h does the same), so a capture has
-none. A row whose layout is unknown stays as it is: a reader counts it as a record of an unknown region.
+The host expands them to records as it takes slabs (expand.py; native/clock_rows.h does the same).
 """
 
 from __future__ import annotations
@@ -151,6 +150,8 @@ class Expanded:
 
 def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found) -> dict[int, Expanded]:
     """The slabs of kernels with rows of three clocks, by their number.
+
+    A row whose layout is unknown stays as it is: a reader counts it as a record of an unknown region.
 
     Args:
         units: (n, 8) uint32.

@@ -1,15 +1,12 @@
 """The `.kscope` file: a self-contained capture, safe to open from an untrusted source.
 
-    "kscope capture 1\\n"    version of this container; slabs carry layout.HEADER_WORD's
-    u64 size, u32 crc32      of the head, little-endian
-    head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
-    chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
-                             zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
-                             bytes after the zlib data of a chunk are ignored
-    sections                 optional data, by name, zlib: [[name, stored, crc32, unpacked], ...]
-
-No pickle, no code, and every number is checked. Sizes must add up to the file's size before anything is allocated, and
-no chunk is unpacked beyond its declared size.
+"kscope capture 1\\n"    version of this container; slabs carry layout.HEADER_WORD's
+u64 size, u32 crc32      of the head, little-endian
+head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
+chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
+                         zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
+                         bytes after the zlib data of a chunk are ignored
+sections                 optional data, by name, zlib: [[name, stored, crc32, unpacked], ...]
 """
 
 from __future__ import annotations
@@ -81,7 +78,9 @@ def write(capture: CaptureData, path: str | os.PathLike[str]) -> None:
 def read(
     path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
 ) -> CaptureData:
-    """Read a capture as in load_capture()."""
+    """Read a capture as in load_capture(). Every number is checked: sizes must add up to the file's size before
+    anything is allocated, and no chunk is unpacked beyond its declared size.
+    """
     name = os.fspath(path)
     with open(path, "rb", opener=_nonblocking) as file:
         info = os.fstat(file.fileno())

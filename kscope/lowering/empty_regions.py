@@ -1,10 +1,6 @@
 """Empty regions, whose work the compiler moved elsewhere: no instruction is left between their clock reads.
 
-A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it: to
-where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, for work of any length.
-
-Only regions that contain nothing but work that may move in the PTX are looked at, so most kernels are not disassembled:
-arithmetic, and loads that no store of the kernel's changes. Of code that nvcc built there is the machine code alone.
+A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it.
 """
 
 from __future__ import annotations
@@ -40,6 +36,9 @@ def with_problems(
     lowered: Lowered, text: str, cubin: Callable[[str], bytes | None], source: SourceInfo | None = None
 ) -> Lowered:
     """The result of a lowering, with a problem `empty` for each region that has no instruction.
+
+    Only regions of arithmetic, and of loads that no store of the kernel's changes, are looked at, so most kernels are
+    not disassembled.
 
     Args:
         lowered: the result.

@@ -1,8 +1,4 @@
-"""The PTX of recording: texts that lowering/ puts into kernels, those for inline assembly (inline.py), and the device
-helpers (helpers.py).
-
-A recording lane keeps its state in registers that entry() declares at the entry's function scope; later texts share
-them by name:
+"""The PTX of recording. A lane keeps its state in registers that entry() declares; later texts share them by name:
 
     ks_on     .pred  this lane owns a slab
     ks_base   .b64   address of the slab
@@ -19,8 +15,7 @@ them by name:
     ks_edge   .b32   marks in loops: see anchor.py
     ks_last   .b32   marks in loops, records="auto": the last place in the ring
 
-Other registers are declared inside braces. Every name begins with `ks_`: user code has no such names, and a register
-named like a kernel crashes ptxas 13.0.
+Every name begins with `ks_`: user code has no such names, and a register named like a kernel crashes ptxas 13.0.
 """
 
 from . import deferred_records as deferred

@@ -1,7 +1,7 @@
 """Records of operations on barriers: any lane may execute one, and the record has the barrier and the number of lanes.
 
-A mark's operand is ADDRESS or ADDRESS|PARITY. ADDRESS is the instruction's operand in brackets: a register or a symbol,
-and an offset (%r1+8), after `generic:` if it is no shared address. `first:`, `one:` or `each:` may precede it.
+operand    [first: | one: | each:] ADDRESS [| PARITY]
+ADDRESS    the instruction's operand in brackets: [generic:] register or symbol [+ offset]
 """
 
 from __future__ import annotations

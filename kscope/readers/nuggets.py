@@ -3,8 +3,7 @@
     legacy    count, then {start ns, duration ns, tag, tid} per event; its first version has one slice in all
     compact   anchor, then {tag << 56 | duration << 32 | low half of the start} per event
 
-The anchor is the unit's whole %globaltimer. A slot of zeros was not written; durations of compact events have 24 bits,
-which wrap around at 16.7 ms.
+The anchor is the unit's whole %globaltimer; durations of compact events have 24 bits, which wrap around at 16.7 ms.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Buffers of 8-byte records {tag, time}: FlashInfer, TVM's CudaProfiler, warpscope, and Mirage.
 
-    word 0               blocks | groups << 32
-    word 1 + k*lanes + l the k-th record of lane l = block * groups + group:  tag | low half of %globaltimer << 32
-    tag bits       31       24 23           12 11       2 1  0
-    FlashInfer     |           lane           |  event   | kind |    and TVM, warpscope
-    since #1305    |    SM    |     block     |  event   | kind |
-    Mirage         |  number (13)  | lane (8) | event (9)| kind |
-
-kind: 0 begin, 1 end, 2 a point in time, 3 the lane's end (TVM, warpscope). A word of zeros was not written. A record's
-place gives its lane, and its tag must agree.
+word 0               blocks | groups << 32
+word 1 + k*lanes + l the k-th record of lane l = block * groups + group:  tag | low half of %globaltimer << 32
+tag bits       31       24 23           12 11       2 1  0
+FlashInfer     |           lane           |  event   | kind |    and TVM, warpscope
+since #1305    |    SM    |     block     |  event   | kind |
+Mirage         |  number (13)  | lane (8) | event (9)| kind |
+kind           0 begin, 1 end, 2 a point in time, 3 the lane's end (TVM, warpscope)
 """
 
 from __future__ import annotations
@@ -194,7 +192,7 @@ def _written(slots: U64, lanes: int) -> tuple[Int64, Int64, Int64]:
 
 
 def _fits(tagged: Int64, lane: Int64, groups: int, mask: int) -> Bools:
-    """True if a tag names the lane, or its block: encoders differ."""
+    """True if a tag names the lane of its record's place, or the block: encoders differ."""
     return np.asarray((tagged == (lane & mask)) | (tagged == (lane // groups & mask)))
 
 

@@ -3,8 +3,6 @@
 plain      kernels are compiled without marks
 prepared   kernels also get a form with marks; launches run the plain one   enable() ... disable()
 armed      launches run the form with marks, which record                   with profile(): ...
-
-Where kscope cannot exchange the kernel of a launch, the form with marks also runs while prepared, and records nothing.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@
       4 words  the value of a begin or an instant, the number of a counter
       3 words  name and track again, five bytes each, if there are too many for the fields above
 
-Padding is valid protobuf: varints may be longer than necessary, and the last occurrence of a field counts, so unused
-words repeat the type. The few events that exceed a row (ends of arrows) are made one by one.
+Padding is valid protobuf: varints may be longer than necessary, and unused words repeat the type.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
     GPU -> launch -> group, such as an SM (groups.py; or swapped) -> rows of warps, each before its counters
 
-Perfetto's UI expands the outermost group only if it is the only one, so the GPU is: no process, no clock snapshot, no
-group of problems. Fields are those of trace_packet.proto, track_descriptor.proto, track_event.proto and
-interned_data.proto of Perfetto v52.
+Fields are those of trace_packet.proto, track_descriptor.proto, track_event.proto and interned_data.proto of Perfetto
+v52.
 """
 
 from __future__ import annotations
@@ -189,7 +188,11 @@ class Beside:
 
 
 def head(timeline: Timeline, names: Names, beside: Beside | None = None) -> Iterator[bytes]:
-    """The bytes before the first event, in pieces."""
+    """The bytes before the first event, in pieces.
+
+    Perfetto's UI expands the outermost group only if it is the only one, so there is no process beside the GPU, no
+    clock snapshot, and no group of problems.
+    """
     interned = _texts(2, names.text) + _texts(3, ARGUMENTS) + _texts(29, names.where)
     first = packet(number(10, SEQUENCE) + number(13, 1) + block(12, interned))
     yield from (first, packet(_recorded(timeline)))

@@ -1,7 +1,5 @@
-"""Labels: which statement of the PTX each machine instruction comes from, carried through ptxas in its line table.
-
-Marks are comments, which ptxas ignores. In the text that is assembled for its line table, every statement of the kernel
-has a separate line:
+"""Labels: which statement of the PTX each machine instruction comes from, carried through ptxas in its line table. In
+the text that is assembled for it, every statement of the kernel has a separate line, and marks are comments:
 
     .loc 1 53 0                          .loc 1 17 0
     ld.global ...                        ld.global ...
@@ -10,8 +8,6 @@ has a separate line:
                                          add.f32 ...;
                                          .loc 1 20 0
                                          mul.f32 ...
-
-Lines change no instruction. So the code is that of the text without marks, and its line table names the statements.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """Claims of a kernel whose warps part at its entry: one on each way.
 
-A warp waits for the answer of its claim. If a kernel's warps part at its entry, into those that copy and those that
-multiply, all warps of a block then wait for those that initialize its barriers: the claim comes after the first work.
-
-        begin, loads of the gate
-    @P0 BRA multiply
-        test, claim                         these warps wait for the others
-        ...
-    multiply:
-        initialize the barriers             their clocks
-        wait for the other warps
-        test, claim                         the first copies are on their way
-        store the records of the barriers
+    begin, loads of the gate
+@P0 BRA multiply
+    test, claim                         these warps wait for the others
+    ...
+multiply:
+    initialize the barriers             their clocks
+    wait for the other warps
+    test, claim                         the first copies are on their way
+    store the records of the barriers
 """
 
 from __future__ import annotations
@@ -41,6 +38,9 @@ def placed(
     most: int,
 ) -> tuple[Claim, ...]:
     """Place a claim on each way after the entry.
+
+    A warp waits for the answer of its claim, and all warps of a block wait for those that initialize its barriers. So
+    the claim comes after the first work of each way.
 
     Args:
         machine: the kernel.

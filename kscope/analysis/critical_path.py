@@ -269,8 +269,8 @@ def _keys(trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> tuple[F
     values = trace.value[signals], trace.value[waits]
     if all(len(value) and not np.isnan(value).any() for value in values):
         return values
-    lanes = np.unique(trace.track[np.concatenate([signals, waits])])
-    gone = int((trace.warps.written[lanes] > trace.warps.records[lanes]).sum())
+    rows = np.unique(trace.track[np.concatenate([signals, waits])])
+    gone = int((trace.warps.written[rows] > trace.warps.records[rows]).sum())
     if gone and any(problem.kind == "overwritten" for problem in trace.problems):
         raise UsageError(
             f"{edge.signal}:{edge.wait}: {counted(gone, 'warp')} lost the first records to newer ones: "

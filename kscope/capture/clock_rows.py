@@ -144,8 +144,8 @@ class Expanded:
         pads = np.array([[clock, layout.LAST_ANCHOR_ID, clock, 0]] * many, np.uint32).reshape(-1, 4)
         some = np.concatenate([pads, self.rows] if done else [self.rows, pads])
         found[: len(some)] = some
-        turn = self.written + many if self.full and done else 0
-        return np.roll(found, turn % capacity, axis=0)
+        oldest = self.written + many if self.full and done else 0
+        return np.roll(found, oldest % capacity, axis=0)
 
 
 def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found) -> dict[int, Expanded]:

@@ -236,11 +236,11 @@ def _launches(
 ) -> tuple[Launch, ...]:  # fmt: skip
     kernel = np.searchsorted(kernel_ids, launches.kernel).tolist()
     columns = (launches.device, launches.grid_id, launches.replay, launches.grid)
-    missing = lost.lanes.tolist() or [0] * len(launches)
+    missing = lost.missing.tolist() or [0] * len(launches)
     rows = zip(kernel, *(column.tolist() for column in columns), missing, strict=True)
     return tuple(
-        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k]), lanes)
-        for k, d, g, r, (x, y, z), lanes in rows
+        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k]), absent)
+        for k, d, g, r, (x, y, z), absent in rows
     )
 
 

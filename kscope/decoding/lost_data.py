@@ -30,12 +30,12 @@ class Lost:
     """Missing data, as far as it is known.
 
     Attributes:
-        lanes: (l,) lanes without a slab, at least, of each launch in the trace; or empty.
+        missing: (l,) warps (with AllThreads, lanes) without a slab, at least, of each launch in the trace; or empty.
         launches: launches without any slab.
         problems: both, in words, per kernel.
     """
 
-    lanes: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    missing: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     launches: tuple[LostLaunches, ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -60,15 +60,15 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
     if not full.any() and not broken:
         return Lost()
     names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
-    lanes = _missing(slabs, launches) * (full[launches.device] | broken)
+    missing = _missing(slabs, launches) * (full[launches.device] | broken)
     gone: tuple[LostLaunches, ...] = ()
     if _STOPPED not in kinds:
         gone = _merged(_gone(capture, slabs, launches, names), _begun(capture, slabs, launches, names))
-    in_part = _in_part(launches, lanes, slabs.noun, names, broken)
+    in_part = _in_part(launches, missing, slabs.noun, names, broken)
     problems = [*in_part, *(_unrecorded(one, broken) for one in gone)]
     if broken and not problems and slabs.finished.all():
         problems += _without_a_trace(capture)
-    return Lost(lanes, gone, tuple(problems))
+    return Lost(missing, gone, tuple(problems))
 
 
 def _missing(slabs: Slabs, launches: Launches) -> Int64:

@@ -1,4 +1,4 @@
-"""Folded stacks, `kernel;region;region 1234`, for flamegraph.pl, inferno and speedscope: ns, summed over all lanes."""
+"""Folded stacks, `kernel;region;region 1234`, for flamegraph.pl, inferno and speedscope: ns, summed over all warps."""
 
 from __future__ import annotations
 

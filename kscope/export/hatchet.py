@@ -55,7 +55,7 @@ def _place(where: str | None) -> dict[str, Any]:
 def _metrics(node: Node, device: str) -> dict[str, Any]:
     metrics: dict[str, Any] = {"time (ns)": node.ns, "count": node.count, "device_id": device, "device_type": "CUDA"}
     if not node.timer:
-        metrics |= {"cycles": node.ticks, "normalized_cycles": node.ticks / max(1, node.lanes)}
+        metrics |= {"cycles": node.ticks, "normalized_cycles": node.ticks / max(1, node.warps)}
     return metrics
 
 

@@ -84,14 +84,14 @@ def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> lis
 
 
 def _extent(trace: TraceData) -> tuple[Int64, Int64, Bools]:
-    """First start and last end of each lane's records, in ticks, and a mask of lanes with records."""
+    """First start and last end of each warp's records, in ticks, and a mask of warps with records."""
     first, last = np.zeros((2, len(trace.warps)), np.int64)
     recorded = np.zeros(len(trace.warps), bool)
     if len(trace):
         cuts = heads(trace.track)
-        lanes = trace.track[cuts]
-        first[lanes] = np.minimum.reduceat(trace.start_ticks, cuts)
-        end = np.append(cuts[1:], len(trace)) - 1  # sorted by end within a lane
-        last[lanes] = trace.start_ticks[end] + np.maximum(trace.dur_cycles[end], 0)
-        recorded[lanes] = True
+        rows = trace.track[cuts]
+        first[rows] = np.minimum.reduceat(trace.start_ticks, cuts)
+        end = np.append(cuts[1:], len(trace)) - 1  # sorted by end within a warp
+        last[rows] = trace.start_ticks[end] + np.maximum(trace.dur_cycles[end], 0)
+        recorded[rows] = True
     return first, last, recorded

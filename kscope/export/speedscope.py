@@ -1,4 +1,4 @@
-"""speedscope's JSON: a profile per kernel in ns summed over all lanes, and one of problems.
+"""speedscope's JSON: a profile per kernel in ns summed over all warps, and one of problems.
 
 Format: file-format-spec.ts of speedscope 1.25.
 """

@@ -51,7 +51,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Items: the trace's n records in lane order, then one slice for each of the w drawn warps without records.
+    """Items: the trace's n records in order of warps, then one slice for each of the w drawn warps without records.
 
     Attributes:
         trace: the trace, limited.

@@ -224,18 +224,18 @@ def _width(code: str) -> int:
     return 2 if wide else 1
 
 
-def _clock(code: tuple[Instruction, ...], index: int, register: str, turns: int = 4) -> int | None:
+def _clock(code: tuple[Instruction, ...], index: int, register: str, depth: int = 4) -> int | None:
     """Index of the clock read whose low word is in a register at `index`, traced through moves."""
     for at in _writers(code, index, register):
         one = code[at]
         if "SR_CLOCKLO" in one.operands:
             return at
-        if one.code in _MOVES and turns and _REGISTER.match(one.operands[-1]):
-            return _clock(code, at, one.operands[-1].removesuffix(".reuse"), turns - 1)
-        if one.code == "SHF.L.U32" and turns and _REGISTER.match("".join(one.operands[1:2])):
-            return _clock(code, at, one.operands[1].removesuffix(".reuse"), turns - 1)
-        if one.code == "SEL" and turns and (taken := _taken(one.operands)):
-            return _clock(code, at, taken, turns - 1)
+        if one.code in _MOVES and depth and _REGISTER.match(one.operands[-1]):
+            return _clock(code, at, one.operands[-1].removesuffix(".reuse"), depth - 1)
+        if one.code == "SHF.L.U32" and depth and _REGISTER.match("".join(one.operands[1:2])):
+            return _clock(code, at, one.operands[1].removesuffix(".reuse"), depth - 1)
+        if one.code == "SEL" and depth and (taken := _taken(one.operands)):
+            return _clock(code, at, taken, depth - 1)
         return None
     return None
 
@@ -247,7 +247,7 @@ def _taken(operands: tuple[str, ...]) -> str | None:
     return others[0] if len(others) == 1 else None
 
 
-def _constant(code: tuple[Instruction, ...], index: int, register: str, turns: int = 4) -> int | None:
+def _constant(code: tuple[Instruction, ...], index: int, register: str, depth: int = 4) -> int | None:
     """The constant in a register at `index`, or None."""
     for at in _writers(code, index, register):
         one = code[at]
@@ -258,8 +258,8 @@ def _constant(code: tuple[Instruction, ...], index: int, register: str, turns: i
             return next((int(word, 16) & 0xFFFFFFFF for word in one.operands[1:3] if _NUMBER.fullmatch(word)), None)
         if one.name == "HFMA2" and one.operands[1:3] == ("-RZ", "RZ"):
             return _halves(one.operands[3:])
-        if one.code in _MOVES and turns and _REGISTER.match(last):
-            return _constant(code, at, last.removesuffix(".reuse"), turns - 1)
+        if one.code in _MOVES and depth and _REGISTER.match(last):
+            return _constant(code, at, last.removesuffix(".reuse"), depth - 1)
         return None
     return None
 

@@ -65,8 +65,8 @@ def nuggets(
     block = unit if units > 1 or (tid == "warp") else thread
     group = thread if tid == "warp" else np.zeros(len(thread), np.int64)
     block, group = np.clip(block[sane], -1, 1 << 48), np.clip(group[sane], -1, 1 << 10)
-    first, lane = distinct(block, group)
-    records = Records(lane, start[sane], duration[sane], event[sane], np.full(len(lane), Kind.SPAN, np.uint8))
+    first, row = distinct(block, group)
+    records = Records(row, start[sane], duration[sane], event[sane], np.full(len(row), Kind.SPAN, np.uint8))
     notes.add("assumed", NO_SM)
     none = np.zeros(len(first), np.int64)
     blocks = int(np.clip(block.max(initial=0), 0, 1 << 30)) + 1

@@ -19,7 +19,7 @@ class Watch:
 
     def __init__(self, device: Device, entries: int) -> None:
         driver = device.driver
-        self._points = driver.entry_points()
+        self._entry_points = driver.entry_points()
         self._address = device.control + wire.STRIPES_AT
         self._words, self._ahead = (
             driver.pinned(size) for size in (device.stripes * wire.STRIPE_BYTES, entries * wire.LAUNCH_BYTES)
@@ -44,7 +44,7 @@ class Watch:
             most: longest wait, s.
         """
         enough = (stripes.ring + np.uint32(share - 1)) // np.uint32(share)
-        if self._points is None or bool((stripes.claimed(head) >= enough).any()):
+        if self._entry_points is None or bool((stripes.claimed(head) >= enough).any()):
             return False
         copies = [(self._words, self._address)]
         if entries is not None:
@@ -55,7 +55,7 @@ class Watch:
         )  # fmt: skip
         words = len(enough), wire.STRIPE_BYTES // 4, stripes.tail, enough, self._half
         times = (int(1e9 * seconds) for seconds in (*pauses, most))
-        points = self._points.read, self._points.synchronize
-        if native.call("look", *points, self._stream, len(copies), *columns, *words, wake, *times):
-            self._points = None  # the next pass hits the error and reports it
+        calls = self._entry_points.read, self._entry_points.synchronize
+        if native.call("look", *calls, self._stream, len(copies), *columns, *words, wake, *times):
+            self._entry_points = None  # the next pass hits the error and reports it
         return True

@@ -58,7 +58,7 @@ class Passes:
         self._staging = Staging(device)
         self._writer = Writer()
         self._compiled: CompiledPass | None = None
-        if self._calls.points is not None:
+        if self._calls.entry_points is not None:
             limits = device.driver.pinned(4 * device.stripes).view("<u4")
             pinned = {"before": self._before, "control": self._control, "limits": limits}
             self._compiled = CompiledPass(device, self._staging, self._calls, self._writes, pinned)

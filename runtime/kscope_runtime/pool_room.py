@@ -35,7 +35,7 @@ class PoolReading:
     def __init__(self, device: Device) -> None:
         self._driver, self._address = device.driver, device.control + wire.STRIPES_AT
         self._stream = device.driver.stream()
-        self._points = device.driver.entry_points()
+        self._entry_points = device.driver.entry_points()
         self._bytes = device.driver.pinned(device.stripes * wire.STRIPE_BYTES)
         self._words = self._bytes.view(wire.STRIPE)
         self._one = threading.Lock()
@@ -68,8 +68,8 @@ class PoolReading:
         try:
             # a graph capture would forbid these calls
             with self._driver.relaxed():
-                if self._points is not None:
-                    to_poll = self._points.read, self._points.ready, self._stream, self._bytes
+                if self._entry_points is not None:
+                    to_poll = self._entry_points.read, self._entry_points.ready, self._stream, self._bytes
                     return not native.call("polled", *to_poll, self._address, len(self._bytes), int(1e9 * _LATE_S))
                 if not self._driver.ready(self._stream):
                     return False  # the previous copy has not arrived

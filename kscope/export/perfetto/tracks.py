@@ -110,7 +110,7 @@ class Names:
     Attributes:
         text: the names.
         name: (n + w,) index into `text`.
-        track: (n + w,) index of a track: those of the timeline, then one per counter of a lane.
+        track: (n + w,) index of a track: those of the timeline, then one per counter of a warp.
         tracks: number of tracks.
         counters: (track, region) of each counter track.
         kinds: (n + w,) uint8 codes, or None if all are PLAIN.

@@ -58,7 +58,7 @@ class Text:
     @property
     def marks(self) -> tuple[int, ...]:
         """The statements that are marks and record."""
-        return self.labels.points
+        return self.labels.recording
 
     @cached_property
     def holders(self) -> frozenset[int]:

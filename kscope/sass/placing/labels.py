@@ -55,7 +55,7 @@ class Labeled:
         plain: the same without labels, and with the user's line information.
         kernel: the labeled kernel in the text.
         blocks: its basic blocks.
-        points: the statements that are marks and record.
+        recording: the statements that are marks and record.
         unrolled_never: statements `.pragma "nounroll"`: ptxas does not unroll the loop that begins with their block.
     """
 
@@ -63,13 +63,13 @@ class Labeled:
     plain: str
     kernel: cfg.Function
     blocks: tuple[cfg.Block, ...]
-    points: tuple[int, ...]
+    recording: tuple[int, ...]
     unrolled_never: frozenset[int] = frozenset()
 
     @property
     def marks(self) -> tuple[Mark, ...]:
         """The marks that record, in the order of the text."""
-        return tuple(self.mark(one) for one in self.points)
+        return tuple(self.mark(one) for one in self.recording)
 
     def mark(self, statement: int) -> Mark:
         """The mark that a statement is."""
@@ -116,7 +116,7 @@ def labeled(text: str, kernel: str = "") -> Labeled:
             at = one.start
     made = "".join((*out, plain[at:], f'\n\t.file 1 "/{_NAME}"\n'))
     never = frozenset(n for n, one in enumerate(found.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
-    return Labeled(made, full, found, tuple(cfg.blocks(found)), tuple(_points(found)), never)
+    return Labeled(made, full, found, tuple(cfg.blocks(found)), tuple(_recording_marks(found)), never)
 
 
 def _without_tables(text: str) -> str:
@@ -188,7 +188,7 @@ def _operand(kernel: cfg.Function, operand: str | None) -> int | str | None:
     return int(text[2:], 16) if text[:2] in ("0f", "0F") else int(text, 0)
 
 
-def _points(kernel: cfg.Function) -> Iterator[int]:
+def _recording_marks(kernel: cfg.Function) -> Iterator[int]:
     """Marks that record: not those of regions that are never recorded."""
     marks = [(n, one.mark) for n, one in enumerate(kernel.statements) if one.mark is not None]
     never = {n for n, mark in marks if mark.when is not None and _operand(kernel, mark.when) == 0}

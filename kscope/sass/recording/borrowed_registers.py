@@ -80,12 +80,12 @@ class Lender:
         """Pairs of records that are open at the same instruction; the value of one may be written before it begins."""
         inside = {key: self.inside(span) for key, span in spans.items()}
         # places of instants without a value, and those where other records use their registers
-        points = {key: span.ends for key, span in spans.items() if not span.begins | span.holding}
+        moments = {key: span.ends for key, span in spans.items() if not span.begins | span.holding}
         used = {key: inside[key] - span.begins - span.holding | self._held(span) for key, span in spans.items()}
         return frozenset(
             frozenset((one, other))
             for one, other in permutations(spans, 2)
-            if inside[one] & inside[other] or points.get(one, frozenset()) & used[other]
+            if inside[one] & inside[other] or moments.get(one, frozenset()) & used[other]
         )
 
     def _next(self, one: Instruction) -> list[int]:

@@ -258,7 +258,7 @@ def _site(
     labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: basic_blocks.Machine
 ) -> sites.Site:
     spot, quad = placed.spot, chosen.quads[placed.record.key]
-    statement = labeled.points[spot.mark]
+    statement = labeled.recording[spot.mark]
     held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
     value, when = labeled.constants(statement)
     both, own = (held[0], held[1]), quad in chosen.own

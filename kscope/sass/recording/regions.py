@@ -39,7 +39,7 @@ class Record:
 def records(labels: Labeled) -> tuple[Record, ...]:
     """The record of each mark, in the order of the marks."""
     by_key = dict[Key, list[tuple[int, Mark]]]()
-    for statement in labels.points:
+    for statement in labels.recording:
         mark = labels.mark(statement)
         by_key.setdefault(_key(mark), []).append((statement, mark))
     made = {key: _record(labels, key, some) for key, some in by_key.items()}
@@ -116,12 +116,12 @@ def opened(text: Text) -> dict[int, tuple[str, ...]]:
     """
     before: dict[int, tuple[str, ...]] = {0: ()}
     work, found = [0], dict[int, tuple[str, ...]]()
-    points = frozenset(text.marks)
+    marks = frozenset(text.marks)
     while work:
         block = work.pop()
         names = before[block]
         for statement in text.within(block):
-            mark = text.labels.mark(statement) if statement in points else None
+            mark = text.labels.mark(statement) if statement in marks else None
             if mark is not None and mark.act == "exit":
                 names = tuple(name for name in names if name != mark.name)
             found[statement] = names
@@ -138,9 +138,9 @@ def _walked(text: Text, block: int, opened: tuple[str, ...]) -> Iterator[tuple[M
     """The marks of a block, each with the regions that are open after it; finally the regions that are open at its
     end.
     """
-    points = frozenset(text.marks)
+    marks = frozenset(text.marks)
     for statement in text.within(block):
-        if statement not in points:
+        if statement not in marks:
             continue
         mark = text.labels.mark(statement)
         if mark.act == "enter":
@@ -181,11 +181,11 @@ def shared(records: Sequence[Record], together: frozenset[frozenset[Key]], more:
 def _colored(records: Sequence[Record], together: frozenset[frozenset[Key]], many: int) -> dict[Key, int] | None:
     """A number below `many` for each record, the least recently assigned one; None if these are too few."""
     found, last = dict[Key, int](), dict.fromkeys(range(many), -1)
-    for turn, record in enumerate(dict.fromkeys(records)):
+    for number, record in enumerate(dict.fromkeys(records)):
         busy = {found[key] for key in found if frozenset((key, record.key)) in together}
         free = [number for number in last if number not in busy]
         if not free:
             return None
         found[record.key] = min(free, key=lambda number: last[number])
-        last[found[record.key]] = turn
+        last[found[record.key]] = number
     return found

@@ -15,7 +15,7 @@ from ..util.terminal import cut, part_text, terminal_width, time_text
 from ..util.text import counted
 from .common import filters, json_output, outputs
 from .common.command_parser import Command
-from .stalls import add_capture, add_mark, sampled
+from .stalls import add_capture, add_mark, load_samples
 
 _WIDE = 110
 """Least columns of a terminal that also shows each line's executed instructions and registers."""
@@ -33,10 +33,10 @@ def add(command: Command) -> None:
 def annotate(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     if options.output is not None:
-        outputs.apart("-o", options.output, options.capture)
-    capture, samples, marks = sampled(options)
+        outputs.check_distinct("-o", options.output, options.capture)
+    capture, samples, marks = load_samples(options)
     trace, samples = capture.trace, named(samples, marks)
-    with filters.computing(len(samples.rows), "lines"):
+    with filters.busy_bar(len(samples.rows), "lines"):
         found = analysis.annotate(trace, samples)
     if options.json:
         print(json_output.answer(options, _data(found), trace))

@@ -24,7 +24,7 @@ def add(command: Command) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.opened(options.capture, options)
+    trace = filters.open_trace(options.capture, options)
     found = info(trace)
     if options.json:
         problems = [one.as_dict() for one in trace.problems]

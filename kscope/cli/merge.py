@@ -60,12 +60,12 @@ def merge(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.capture}: expected --torch TRACE or --nsys REPORT beside it, or a folder with captures of ranks"
         )
-    outputs.apart("-o", options.output, options.capture, options.torch, options.nsys)
+    outputs.check_distinct("-o", options.output, options.capture, options.torch, options.nsys)
     torch.checked(options.output)
-    trace = filters.opened(options.capture, options)
+    trace = filters.open_trace(options.capture, options)
     found = entry.merge(trace, options.torch, nsys=options.nsys)
     limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
-    with filters.watched(len(trace), options.output.name) as step:
+    with filters.progress(len(trace), options.output.name) as step:
         written = found.write(options.output, limit, step)
     for problem in found.trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)

@@ -78,7 +78,7 @@ def _records(duckdb: Any, options: argparse.Namespace) -> Generator[Any]:
             read = connection.read_parquet(files, hive_partitioning=True, union_by_name=True)
             connection.register("records", read.project("* REPLACE (CAST(rank AS BIGINT) AS rank)"))
         else:
-            connection.register("records", table(filters.opened(options.capture, options)))
+            connection.register("records", table(filters.open_trace(options.capture, options)))
         yield connection
 
 

@@ -49,11 +49,11 @@ def add(command: Command) -> None:
 
 def rates(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options)
+    trace = filters.filtered_trace(options)
     peaks = options.peaks and Peaks.from_json(bounded_reading.read_bytes(options.peaks), str(options.peaks))
     given = _given(options, trace)
     code = None if options.code is None else _of_code(trace, options.code)
-    with filters.computing(len(trace), "rates"):
+    with filters.busy_bar(len(trace), "rates"):
         found = analysis.rates(trace, code, given, peaks)
     rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
     data = asdict(found) | {"rows": rows}

@@ -48,7 +48,7 @@ def add_mark(parser: argparse.ArgumentParser, about: str = _NAMED) -> None:
     parser.add_argument("--mark", metavar="NAME=FILE:FIRST-LAST", action="append", default=[], help=about)
 
 
-def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filters.Undecoded, Samples, list[Lines]]:
+def load_samples(options: argparse.Namespace, *, needed: bool = True) -> tuple[filters.Undecoded, Samples, list[Lines]]:
     """A capture, its samples, of the kernels that --kernel names, and the lines of --mark.
 
     Args:
@@ -58,7 +58,7 @@ def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filter
     Raises:
         UsageError: the capture has no samples, no kernel has such a name, or nothing was sampled at the lines.
     """
-    capture = filters.undecoded(options.capture, options)
+    capture = filters.open_lazily(options.capture, options)
     samples = capture.samples
     if samples is None:
         raise UsageError(
@@ -82,15 +82,15 @@ def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filter
 
 def stalls(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    capture, samples, marks = sampled(options)
+    capture, samples, marks = load_samples(options)
     samples = named(samples, marks)
     if options.output is not None:
-        outputs.apart("-o", options.output, options.capture)
+        outputs.check_distinct("-o", options.output, options.capture)
         count = sample_rows.write(samples, options.output)
         print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
         return 0
     executions = analysis.executions(capture.trace) if options.by == "region" else {}
-    with filters.computing(len(samples.rows), "samples"):
+    with filters.busy_bar(len(samples.rows), "samples"):
         found = analysis.stalls(samples, options.by, executions)
     recorded = [capture.trace] if options.json else []
     json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, top=options.top or 50), *recorded)

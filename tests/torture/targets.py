@@ -212,7 +212,7 @@ def run_options(data: bytes) -> dict[str, Any]:
     typed = [os.fsdecode(word) for word in data.split(b"\0")[:40]]
     try:
         with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            return flags.given(cli.parser().parse_args(["run", *typed, "script.py"]))
+            return flags.profile_arguments(cli.parser().parse_args(["run", *typed, "script.py"]))
     except SystemExit:
         raise UsageError("refused") from None
 

@@ -119,7 +119,7 @@ def _schedule(found: Verdict, kept: Kept, marked: str, plain: bytes, code: Calla
     try:
         with _watched(seen, made):
             low = lower(marked, options, frontend=kept.frontend)
-            schedule_placement.recorded(low, options, code, kept.shared, False)
+            schedule_placement.record_machine_code(low, options, code, kept.shared, False)
     except UnsupportedError as error:
         found.schedule, found.why = "rejected" if seen.rejected else "refused", str(error)
     except KscopeError as error:

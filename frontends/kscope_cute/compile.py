@@ -250,11 +250,11 @@ def _lowered(
     removed = traced.removed(text)
 
     @lru_cache(8)
-    def assemble_once(lowered: str) -> assembler.Assembled:
+    def assemble_new(lowered: str) -> assembler.Assembled:
         return assembler.assemble(lowered, job.pipeline, job.manager, traced.name)
 
     def assemble(lowered: str) -> assembler.Assembled:
-        return metadata_patch.assembled(lowered, assemble_once, "binary", "cubin")
+        return metadata_patch.assemble_once(lowered, assemble_new, "binary", "cubin")
 
     def measure(lowered: str) -> Usage:
         return register_usage.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)

@@ -25,7 +25,7 @@ from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.two_forms import refused
+from kscope.instrument.two_forms import runs_plain_problem
 
 from . import linking
 from .hook_points import check, module
@@ -80,7 +80,7 @@ class LoadHooks:
     def problems(self) -> tuple[Problem, ...]:
         """Kernels that the last switch could not recompile, and that were launched since begin()."""
         launched = sorted(self._launched, key=lambda problem: problem.text)
-        return *self._frozen, *self._device_problems, *launched, *map(refused, sorted(self.forms.refused))
+        return *self._frozen, *self._device_problems, *launched, *map(runs_plain_problem, sorted(self.forms.refused))
 
     def begin(self) -> None:
         """Forget the launches until now."""

@@ -165,5 +165,5 @@ def mark_of(what: str, operation: Operation, place: str | None) -> Mark:
     act, _, fixed = what.partition(" ")
     file, _, line = (place or "").rpartition(":")
     pairs = dict(pair.split("=") for pair in fixed.split())
-    name = operations.named(operation, f"{PurePath(file).name}:{line}" if file else "#0", **pairs)
+    name = operations.operation_name(operation, f"{PurePath(file).name}:{line}" if file else "#0", **pairs)
     return Mark(act, name, strategy=ANY_LANE, how="pipeline")  # type: ignore[arg-type]  # acts are written above

@@ -21,7 +21,7 @@ from ..util.text import counted, nearest, some
 from .display import Shown
 from .overlap import NO_REGION, WAIT_WORDS
 from .pipelines.edges import barrier_edges
-from .pipelines.events import recorded
+from .pipelines.events import has_records
 from .segments import NONE, flatten, span_names
 from .warp_stats import warp_ends
 
@@ -125,8 +125,8 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
             lag.
     """
     edges = tuple(edges)
-    if not edges and not recorded(trace):
-        raise UsageError(f"no edge: name a region that signals and one that waits for it; {offered(trace)}")
+    if not edges and not has_records(trace):
+        raise UsageError(f"no edge: name a region that signals and one that waits for it; {candidates(trace)}")
     mine = filters.select(trace, {"launch": launch, "block": block})
     if not len(mine) or not mine.is_span.any():
         raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
@@ -186,7 +186,7 @@ def _path(trace: TraceData, mine: TraceData, edges: tuple[Edge, ...], launch: in
     return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched, info(trace).caveat)
 
 
-def offered(trace: TraceData) -> str:
+def candidates(trace: TraceData) -> str:
     """The regions of a trace for an error, waits first."""
     names = sorted({one.name for one in trace.regions if one.known and one.kind in (Kind.SPAN, Kind.SPAN_VALUE)})
     waiting = [name for name in names if any(word in name.lower() for word in WAIT_WORDS)]
@@ -215,7 +215,7 @@ class _Waits:
         found = _Waits()
         names, code = span_names(trace)
         name = np.where(trace.dur_cycles >= 0, code[trace.region], -1)
-        if not edges and recorded(trace):
+        if not edges and has_records(trace):
             found._barriers(trace)
         for edge in edges:
             signals, waits = (np.flatnonzero(name == names.index(one)) for one in (edge.signal, edge.wait))

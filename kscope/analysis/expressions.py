@@ -77,7 +77,7 @@ def evaluate(text: str, lookup: Lookup) -> Outcome:
     return Outcome(text, holds and not parser.unknown, tuple(parser.seen.items()), tuple(dict.fromkeys(parser.unknown)))
 
 
-def written(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A name in the syntax of conditions: quoted if necessary."""
     if all(_PLAIN.fullmatch(part) and part not in _WORDS for part in name.split(".")):
         return name

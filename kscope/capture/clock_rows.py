@@ -148,7 +148,9 @@ class Expanded:
         return np.roll(found, oldest % capacity, axis=0)
 
 
-def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found) -> dict[int, Expanded]:
+def expanded_slabs(
+    units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found
+) -> dict[int, Expanded]:
     """The slabs of kernels with rows of three clocks, by their number.
 
     A row whose layout is unknown stays as it is: a reader counts it as a record of an unknown region.

@@ -127,7 +127,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
             "devices": heads,
-            **sections.declared(extra),
+            **sections.head_entry(extra),
         }
     )
     file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
@@ -164,7 +164,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     head = _object(_parsed(data), "the head")
     devices = [_object(device, "a device") for device in list_of(head, "devices")]
     plans = [_chunks(device) for device in devices]
-    extra = sections.announced(head)
+    extra = sections.entries_of_head(head)
     stored = sum(chunk.stored for plan in plans for chunk in plan) + sum(one.stored for one in extra)
     if stored != size - start - length:
         state = "truncated" if stored > size - start - length else "longer than its header declares"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..analysis.samples import annotated as analysis
-from ..analysis.samples.named_lines import named
+from ..analysis.samples.named_lines import with_named_lines
 from ..analysis.samples.stalls_text import reasons_text
 from ..report.annotate import page
 from ..util.terminal import cut, part_text, terminal_width, time_text
@@ -35,7 +35,7 @@ def annotate(options: argparse.Namespace) -> int:
     if options.output is not None:
         outputs.check_distinct("-o", options.output, options.capture)
     capture, samples, marks = load_samples(options)
-    trace, samples = capture.trace, named(samples, marks)
+    trace, samples = capture.trace, with_named_lines(samples, marks)
     with filters.busy_bar(len(samples.rows), "lines"):
         found = analysis.annotate(trace, samples)
     if options.json:

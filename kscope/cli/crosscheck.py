@@ -51,5 +51,5 @@ def _of_code(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples, l
     sought = [SampledFunction(symbol, number) for symbol, number in tools.builds_in(data).items()]
     if not sought:
         raise UsageError(f"--code {options.code}: not a cubin of kernels with marks")
-    functions = tuple(code_map.described(sought, data, regions, layouts))
+    functions = tuple(code_map.with_instructions(sought, data, regions, layouts))
     return filters.open_lazily(options.capture, options), Samples(1, functions=functions), []

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
-from ..analysis.critical_path import critical_path, offered
-from ..analysis.pipelines.events import recorded
+from ..analysis.critical_path import candidates, critical_path
+from ..analysis.pipelines.events import has_records
 from ..errors import UsageError
 from ..util.text import is_number
 from .common import filters, json_output
@@ -71,10 +71,10 @@ def critical(options: argparse.Namespace) -> int:
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     trace = filters.filtered_trace(options)
-    if not edges and not recorded(trace):
+    if not edges and not has_records(trace):
         raise UsageError(
             f'expected --edge SIGNAL:WAIT, such as --edge load:wait_full, or a capture with auto="pipeline"; '
-            f"{offered(trace)}"
+            f"{candidates(trace)}"
         )
     with filters.busy_bar(len(trace), "path"):
         found = critical_path(trace, edges, launch, block)

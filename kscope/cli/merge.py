@@ -61,7 +61,7 @@ def merge(options: argparse.Namespace) -> int:
             f"{options.capture}: expected --torch TRACE or --nsys REPORT beside it, or a folder with captures of ranks"
         )
     outputs.check_distinct("-o", options.output, options.capture, options.torch, options.nsys)
-    torch.checked(options.output)
+    torch.check_output(options.output)
     trace = filters.open_trace(options.capture, options)
     found = entry.merge(trace, options.torch, nsys=options.nsys)
     limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
@@ -90,7 +90,7 @@ def _ranks(options: argparse.Namespace) -> int:
     files = gpus.captures(options.capture)
     found: dataset.Dataset | timeline.Ranks
     if options.output.suffix:
-        torch.checked(options.output)
+        torch.check_output(options.output)
         found = timeline.merge_ranks(files, ranks, options.launch, options.collective)
         limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
         written = found.trace.export(options.output, limit=limit, peers=options.peer)

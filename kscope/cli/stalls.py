@@ -10,7 +10,7 @@ from typing import Any
 
 from ..analysis.samples import stalls as analysis
 from ..analysis.samples import stalls_text
-from ..analysis.samples.named_lines import missed, named
+from ..analysis.samples.named_lines import unsampled_ranges, with_named_lines
 from ..analysis.samples.reasons import meaning, remedy
 from ..capture.samples import Samples
 from ..errors import UsageError
@@ -75,7 +75,7 @@ def load_samples(options: argparse.Namespace, *, needed: bool = True) -> tuple[f
         kept = (number for number, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in options.kernel))
         samples = samples.of(kept)
     marks = [Lines.of(text) for text in options.mark]
-    for text in missed(samples, marks):
+    for text in unsampled_ranges(samples, marks):
         raise UsageError(f"--mark {text}")
     return capture, samples, marks
 
@@ -83,7 +83,7 @@ def load_samples(options: argparse.Namespace, *, needed: bool = True) -> tuple[f
 def stalls(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     capture, samples, marks = load_samples(options)
-    samples = named(samples, marks)
+    samples = with_named_lines(samples, marks)
     if options.output is not None:
         outputs.check_distinct("-o", options.output, options.capture)
         count = sample_rows.write(samples, options.output)

@@ -91,7 +91,7 @@ def _described(cubin: bytes, names: set[str], describe: Describe) -> list[Sample
     modules = describe(cubin)
     marked = [one for module in modules for one in module.regions]
     layouts = [one for module in modules for one in module.layouts]
-    return code_map.described([SampledFunction(name) for name in sorted(names)], cubin, marked, layouts)
+    return code_map.with_instructions([SampledFunction(name) for name in sorted(names)], cubin, marked, layouts)
 
 
 def _spot(address: int, image: Image, symbol: elf.Symbol, code: Mapping[tuple[Image, str], SampledFunction]) -> Spot:

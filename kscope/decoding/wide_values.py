@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..capture.layout import MORE, Kind
 from ..capture.model import Problem
-from ..marks.wide_values import LEAST_WIDE, joined
+from ..marks.wide_values import LEAST_WIDE, join_halves
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
 from ..util.text import counted
@@ -86,7 +86,7 @@ def with_values(trace: TraceData, halves: Halves) -> TraceData:
     more = np.zeros(len(trace), np.uint32)
     more[halves.record] = halves.word
     lost = halves.record[~halves.known | (code[halves.record] < LEAST_WIDE)]
-    whole = replace(trace, bits=joined(code, trace.bits.astype(np.uint32), more))
+    whole = replace(trace, bits=join_halves(code, trace.bits.astype(np.uint32), more))
     return _without_values(whole, lost) if len(lost) else whole
 
 

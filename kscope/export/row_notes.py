@@ -71,7 +71,7 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     )
 
 
-def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> list[TextColumn]:
+def row_arguments(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> list[TextColumn]:
     """The arguments of rows (t,) as text, in parts: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
     roles = timeline.roles
     parts = [constant(b"role ", len(rows)), take([clean(name).encode() for name in roles.names], roles.code[rows])]

@@ -58,7 +58,7 @@ def keep(image: Path | bytes, *, shared: bool = False) -> None:
         _add(key, _images.get(key) or _Image(image if shared else zlib.compress(image, _LEVEL), not shared))
 
 
-def kept() -> Iterator[bytes]:
+def kept_cubins() -> Iterator[bytes]:
     """The cubins of all images, newest first, without those whose files no longer exist."""
     for image in reversed(_images.copy().values()):
         with suppress(OSError):

@@ -15,7 +15,7 @@ class _Selected(scope):
         self._how = origin
 
 
-def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
+def selected_scope(name: str, origin: Literal["auto", "lines"]) -> scope:
     """The scope of a selected region.
 
     Args:
@@ -25,7 +25,7 @@ def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
     return _Selected(name, origin)
 
 
-def entered(lines: Lines) -> ast.expr:
+def scope_expression(lines: Lines) -> ast.expr:
     """The expression that a `with` enters in a function that runs as Python; it uses no names of the function."""
     call = f"__import__('kscope.language.selected_scopes').language.selected.selected({lines.name!r}, {lines.origin!r})"
     return ast.parse(call, mode="eval").body

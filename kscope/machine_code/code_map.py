@@ -25,7 +25,7 @@ from .work import region_work
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 
 
-def described(
+def with_instructions(
     sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta], layouts: Iterable[RowLayout] = ()
 ) -> list[SampledFunction]:
     """Functions of one cubin with their instructions; unchanged except for the reason if the code cannot be read.

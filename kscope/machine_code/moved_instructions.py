@@ -59,7 +59,7 @@ class PlacedRegion:
     verdict: Placement
 
 
-def placed(function: SampledFunction, plain: SampledFunction | None = None) -> tuple[PlacedRegion, ...]:
+def placed_regions(function: SampledFunction, plain: SampledFunction | None = None) -> tuple[PlacedRegion, ...]:
     """Each region of a function, by its machine code alone.
 
     Args:

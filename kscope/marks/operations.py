@@ -68,7 +68,7 @@ class Named:
     where: str = ""
 
 
-def named(operation: Operation, place: str, **fixed: int | str) -> str:
+def operation_name(operation: Operation, place: str, **fixed: int | str) -> str:
     """The name of an operation's records. place: file:line or #number."""
     return " ".join([PIPELINE, operation, *(f"{key}={value}" for key, value in fixed.items()), place])
 

@@ -41,7 +41,7 @@ def halves(kind: str, bits: int) -> tuple[int, int]:
     return low, high ^ (_LOW * (low >> 31) if kind == "i64" else 0)
 
 
-def joined(
+def join_halves(
     code: npt.NDArray[np.uint8], word: npt.NDArray[np.uint32], more: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.uint64]:
     """Inverse of halves(): 64 bits of values (n,); of types of 32 bits, their word.

@@ -39,9 +39,9 @@ def test_cubins_come_from_files_and_from_memory_newest_first(tmp_path: Path, mon
     loaded_code.keep(b"b" + fatbin(cubin(3)))
     loaded_code.keep(cubin(4), shared=True)
     loaded_code.keep(cubin(5))
-    assert list(loaded_code.kept()) == [cubin(5), cubin(4), cubin(3), cubin(1), cubin(2)]
+    assert list(loaded_code.kept_cubins()) == [cubin(5), cubin(4), cubin(3), cubin(1), cubin(2)]
     loaded_code.keep(cubin(4))
-    assert next(loaded_code.kept()) == cubin(4)
+    assert next(loaded_code.kept_cubins()) == cubin(4)
     assert len(loaded_code._images) == 5
 
 
@@ -58,7 +58,7 @@ def test_memory_is_bounded_and_the_oldest_are_dropped(monkeypatch: pytest.Monkey
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 1.1 * loaded_code.MOST_BYTES
-    assert list(loaded_code.kept()) == [cubin(seed, 50_000) for seed in reversed(range(80, 100))]
+    assert list(loaded_code.kept_cubins()) == [cubin(seed, 50_000) for seed in reversed(range(80, 100))]
     loaded_code.keep(cubin(0, 2 << 20), shared=True)  # no room for it
     assert len(loaded_code._images) == 20
 
@@ -78,4 +78,4 @@ def test_the_number_of_files_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_pat
     for seed in range(5):
         (tmp_path / str(seed)).write_bytes(cubin(seed))
         loaded_code.keep(tmp_path / str(seed))
-    assert list(loaded_code.kept()) == [cubin(4), cubin(3), cubin(2)]
+    assert list(loaded_code.kept_cubins()) == [cubin(4), cubin(3), cubin(2)]

@@ -471,7 +471,7 @@ def test_a_kernel_that_always_spills_is_assembled_at_most_four_times(
         return SPILLS if "kscope" in text else GOOD
 
     def measure(text: str) -> Usage:
-        return metadata_patch.assembled(text, assemble)
+        return metadata_patch.assemble_once(text, assemble)
 
     body = "".join(MARKS.replace("membar.gl;", "").replace(" a ", f" a{n} ") for n in range(9))
     result = lower_to_fit(MARKED.replace(MARKS, body), Recording(), frontend="test", measure=measure)

@@ -20,7 +20,7 @@ import kscope_sim
 from kscope.capture import layout
 from kscope.capture.layout import Kind
 from kscope.errors import UsageError
-from kscope.marks.wide_values import CODES, halves, joined
+from kscope.marks.wide_values import CODES, halves, join_halves
 
 EDGES = (
     0,
@@ -60,7 +60,7 @@ def decoded(records: list[Rec], **options: Any) -> kscope.Trace:
 @given(st.sampled_from(["i64", "u64", "f64"]), st.integers(0, (1 << 64) - 1))
 def test_halves_of_any_bits_are_joined_again(kind: str, bits: int) -> None:
     word, more = halves(kind, bits)
-    found = joined(np.array([CODES[kind]], np.uint8), np.array([word], np.uint32), np.array([more], np.uint32))
+    found = join_halves(np.array([CODES[kind]], np.uint8), np.array([word], np.uint32), np.array([more], np.uint32))
     assert int(found[0]) == bits
 
 

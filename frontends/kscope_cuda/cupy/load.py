@@ -20,7 +20,7 @@ from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.two_forms import refused
+from kscope.instrument.two_forms import runs_plain_problem
 from kscope.language.cuda_header import MACRO, source_uses_header, with_headers
 
 from .. import nvrtc, select
@@ -72,7 +72,7 @@ class LoaderHooks:
     def problems(self) -> list[Problem]:
         """Kernels launched since begin() that were loaded plain and cannot be replaced."""
         names = sorted(self.launches.refused)
-        return [*self._hidden, *map(_stays_plain, sorted(self._launched)), *map(refused, names)]
+        return [*self._hidden, *map(_stays_plain, sorted(self._launched)), *map(runs_plain_problem, names)]
 
     def begin(self) -> None:
         """Forget earlier launches."""

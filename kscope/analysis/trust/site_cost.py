@@ -104,9 +104,9 @@ def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, .
     if not regions:
         return ()
     function = SampledFunction(kernel.symbol or kernel.kernel)
-    [without] = code_map.described([function], plain, ())
-    [found] = code_map.described([function], marked, regions, layouts)
-    return tuple(moved_instructions.findings(moved_instructions.placed(found, without)))
+    [without] = code_map.with_instructions([function], plain, ())
+    [found] = code_map.with_instructions([function], marked, regions, layouts)
+    return tuple(moved_instructions.findings(moved_instructions.placed_regions(found, without)))
 
 
 def _code(kernel: KernelSites, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]:

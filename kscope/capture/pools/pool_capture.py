@@ -15,7 +15,7 @@ from ..counted_problems import note
 from ..expand import Expander
 from ..heads import finished
 from ..model import Problem
-from .pool_arrays import book, kept, units
+from .pool_arrays import book, drained_slabs, units
 from .pool_reading import Pool, journal, modules, slabs
 
 
@@ -28,7 +28,7 @@ def capture_of(pool: Pool) -> CaptureData:
     device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
     host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})
     at, every = np.asarray(slabs(pool)[0], np.int64), units(pool)
-    before, lost = kept(pool)
+    before, lost = drained_slabs(pool)
     heads = every[at]
     described = modules(entries)
     expander = Expander(pool.epoch, pool.header["max_clock_khz"] / 1e6, layouts=Layouts(described))

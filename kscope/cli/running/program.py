@@ -125,7 +125,7 @@ def run_plain(execute: Callable[[], object], options: argparse.Namespace) -> lis
 
 def saved_path(session: Session, path: Path) -> Path:
     """The written file, as typed by the user."""
-    return path if session.saved == session.path else capture_path.failed(path)
+    return path if session.saved == session.path else capture_path.failed_path(path)
 
 
 def _kept(session: Session, path: Path) -> str:

@@ -24,7 +24,7 @@ from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
 from ..launch_rows import LaunchRow, launch_rows
-from ..row_notes import arguments, described
+from ..row_notes import arguments, row_arguments
 from ..sample_counters import UNIT, Counter, counters
 from ..timeline import EMPTY, Timeline
 
@@ -236,7 +236,7 @@ def _tree(timeline: Timeline, names: Names, beside: Beside | None) -> Iterator[b
 
     def bodies(part: slice) -> bytes:
         ranks = np.arange(part.start, part.stop) * step + 1
-        notes = described(timeline, known, drawn.row[part])
+        notes = row_arguments(timeline, known, drawn.row[part])
         return _bodies(FIRST_TRACK + drawn.index[part], parents[part], drawn.labels(part), ranks, notes, own[part])
 
     yield from map_ahead(bodies, chunks(len(drawn.index), _ROWS))

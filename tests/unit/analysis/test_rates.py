@@ -157,17 +157,17 @@ def test_the_command(tmp_path: Path, capture: Capture, capsys: pytest.CaptureFix
 
 
 def test_amounts_that_marks_cannot_have_are_refused() -> None:
-    assert work.declared("load", None, bytes=8, flops="value") == ("bytes=8,flops=value", None)
-    assert work.declared("load", 3, bytes=None, flops=None) == ("", 3)
+    assert work.with_work("load", None, bytes=8, flops="value") == ("bytes=8,flops=value", None)
+    assert work.with_work("load", 3, bytes=None, flops=None) == ("", 3)
     runtime = object()
-    assert work.declared("load", None, bytes=runtime, flops=None) == ("bytes=value", runtime)
+    assert work.with_work("load", None, bytes=runtime, flops=None) == ("bytes=value", runtime)
     for amounts in ({"bytes": -1}, {"bytes": 1.5}, {"flops": True}, {"bytes": "many"}):
         with pytest.raises(UsageError, match="expected"):
-            work.declared("load", None, **amounts)
+            work.with_work("load", None, **amounts)
     with pytest.raises(UsageError, match="a record has one value"):
-        work.declared("load", 3, bytes=runtime)
+        work.with_work("load", 3, bytes=runtime)
     with pytest.raises(UsageError, match="a record has one value"):
-        work.declared("load", None, bytes=runtime, flops=object())
+        work.with_work("load", None, bytes=runtime, flops=object())
     assert work.parse("bytes=8,flops=value") == Work(8, "value") and work.parse("") == Work()
     assert work.parse("bytes=8,bytes=9") is work.parse("size=8") is work.parse("bytes=x") is None
     with pytest.raises(FormatError, match="not what kscope doctor --peaks writes"):

@@ -31,12 +31,14 @@ def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_code_in_place_is_kept_without_a_copy_where_its_library_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     data = compiled(kernel(BODY), IN_PLACE, to="fatbin")
     library = Library.image(data)
-    (kept,) = loaded_code.kept()
+    (kept,) = loaded_code.kept_cubins()
     assert kept is library.cubins[0]
     loaded_code._images.clear()
     monkeypatch.setattr(empty_regions, "MAX_CUBIN", 1)
     assert Library.image(data).cubins == ()
-    assert list(loaded_code.kept()) == [kept] and sum(one.size for one in loaded_code._images.values()) < len(kept)
+    assert list(loaded_code.kept_cubins()) == [kept] and sum(one.size for one in loaded_code._images.values()) < len(
+        kept
+    )
 
 
 @needs_nvcc
@@ -47,7 +49,7 @@ def test_a_module_that_the_program_loads_itself_is_kept_when_it_is_compiled() ->
     Compilation(Recording()).lower(ptx)  # the driver assembles it
     assert not loaded_code._images
     code = Compilation(Recording()).lower(ptx, "sm_90")
-    assert list(loaded_code.kept()) == [code]
+    assert list(loaded_code.kept_cubins()) == [code]
 
 
 @needs_nvcc
@@ -62,4 +64,4 @@ def test_the_file_of_exported_libraries_is_kept(tmp_path: Path, monkeypatch: pyt
     subprocess.run(["gcc", "-shared", "-fPIC", "made.c", "-o", "made.so"], cwd=tmp_path, check=True)
     assert CudaFrontend().bind(tmp_path / "made.so", None) == metas
     assert list(loaded_code._images) == [tmp_path / "made.so"]
-    assert list(loaded_code.kept()) == list(fatbin.cubins(data))
+    assert list(loaded_code.kept_cubins()) == list(fatbin.cubins(data))

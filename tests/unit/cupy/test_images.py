@@ -29,7 +29,7 @@ def test_code_that_is_compiled_or_found_on_disk_is_kept(frontend, gpu, source, n
     frontend.enable(Recording())
     for _ in range(2):
         code = gpu.compile(text, INCLUDE, name_expressions=names or None)
-        assert list(loaded_code.kept()) == [code] and b"kscope_ctl" in code
+        assert list(loaded_code.kept_cubins()) == [code] and b"kscope_ctl" in code
         loaded_code._images.clear()
     assert len(gpu.compiled) == 1 and compiler.function is original
 
@@ -54,4 +54,4 @@ def test_the_file_of_a_module_is_kept(frontend, gpu, monkeypatch, tmp_path: Path
         ptr = 1
 
     frontend._loader._module(lambda *args: Module(), (None, str(file), ()))
-    assert list(loaded_code.kept()) == [file.read_bytes()]
+    assert list(loaded_code.kept_cubins()) == [file.read_bytes()]

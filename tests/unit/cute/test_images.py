@@ -30,14 +30,14 @@ def test_the_cubin_is_kept_where_functions_have_one_form(frontend: Any, monkeypa
     gc.collect()  # those of earlier tests
     others = len(frontend._launches.forms._sources)
     made = compile(source(BODY).host, *arguments())
-    assert list(loaded_code.kept()) == [made.cubin] and len(frontend._launches.forms._sources) == others
+    assert list(loaded_code.kept_cubins()) == [made.cubin] and len(frontend._launches.forms._sources) == others
 
 
 @pytest.mark.parametrize("placement", ["fence", "schedule"])
 def test_the_cubin_of_a_compiled_function_is_kept(frontend: Any, placement: Any) -> None:
     frontend.enable(Recording(placement=placement))
     made = compile(source(BODY).host, *arguments())
-    assert list(loaded_code.kept()) == [made.cubin]
+    assert list(loaded_code.kept_cubins()) == [made.cubin]
 
 
 def test_the_cubin_of_a_function_from_the_disk_is_kept(prepared: Any) -> None:
@@ -45,11 +45,11 @@ def test_the_cubin_of_a_function_from_the_disk_is_kept(prepared: Any) -> None:
         pytest.skip("4.4 chooses the folder of its cache when it is imported")
     module = source(BODY)
     call(module)
-    (compiled,) = loaded_code.kept()
+    (compiled,) = loaded_code.kept_cubins()
     loaded_code._images.clear()
     jit_cache().clear()
     call(module)
-    assert list(loaded_code.kept()) == [compiled] and b"kscope_ctl" in compiled
+    assert list(loaded_code.kept_cubins()) == [compiled] and b"kscope_ctl" in compiled
 
 
 def test_the_file_of_exported_functions_is_kept(gpu: Gpu, prepared: Any, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_file_of_exported_functions_is_kept(gpu: Gpu, prepared: Any, tmp_pat
     loaded_code._images.clear()
     load_module(str(tmp_path / "made.o"))
     assert list(loaded_code._images) == [tmp_path / "made.o"]
-    assert made.cubin in list(loaded_code.kept())
+    assert made.cubin in list(loaded_code.kept_cubins())
 
 
 def test_plain_functions_are_not_kept(frontend: Any) -> None:

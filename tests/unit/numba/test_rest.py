@@ -303,9 +303,9 @@ def test_the_machine_code_of_marked_kernels_is_kept_for_samples_of_stalls(
     kernel = device.kernel()
     device.frontend.begin()
     assert device.ran(kernel) == "marked"
-    (kept,) = loaded_code.kept()
+    (kept,) = loaded_code.kept_cubins()
     assert kept is device.gpu.loaded[-1]  # not a copy
     device.frontend.end()
-    assert device.ran(kernel) == "plain" and list(loaded_code.kept()) == [kept]
+    assert device.ran(kernel) == "plain" and list(loaded_code.kept_cubins()) == [kept]
     (symbol,) = tools.builds_in(kept)
     assert symbol in [one.name for one in elf.read(kept).symbols() if one.function]

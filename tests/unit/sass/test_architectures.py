@@ -170,7 +170,7 @@ def test_both_halves_of_a_wide_multiplication_take_longer_than_on_sm_90() -> Non
 
 
 def test_a_problem_reports_once_that_no_device_ran_it() -> None:
-    one, other = (schedule_placement.unproved(arch) for arch in (80, 80))
+    one, other = (schedule_placement.untested_problem(arch) for arch in (80, 80))
     assert one == other and one.kernel is None and "sm_80" in one.text
     assert {90} == schedule_placement.PROVED
 

@@ -22,7 +22,7 @@ def softmax() -> SampledFunction:
     from gpu.sass_kernels import made
 
     found = made("softmax")
-    [function] = code_map.described(
+    [function] = code_map.with_instructions(
         [SampledFunction("softmax")], found.recorded.data, found.meta.regions, found.meta.layouts
     )
     return function

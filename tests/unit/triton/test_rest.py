@@ -337,5 +337,5 @@ def test_the_files_of_marked_kernels_are_kept_for_samples_of_stalls(frontend, gp
     frontend.begin()
     launch()
     unmarked[(1,)](Pointer("i32"), 5)
-    (kept,) = loaded_code.kept()
+    (kept,) = loaded_code.kept_cubins()
     assert kept in [cubin for _, cubin in gpu.loaded]

@@ -80,7 +80,7 @@ _HOME = {
     "readers": "readers:",
     "transforms": "tracedata.transforms:",
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),
-    **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.device"),
+    **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.helpers"),
     **dict.fromkeys(("begin", "counter", "end", "instant", "region", "role", "scope"), "language.regions"),
     "profile": "session.profile",
     **dict.fromkeys(("disable", "enable"), "session.states"),

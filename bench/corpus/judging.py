@@ -207,7 +207,7 @@ def _differs(seen: _Seen, plain: bytes) -> str:
     if _code(plain) != _code(seen.data) and _moved(plain, seen.before):
         return "the code before insertion is not the plain code"
     before = stripped(seen.before, frozenset())
-    after = stripped(seen.after, frozenset(insert.added(seen.before, seen.insertion)))
+    after = stripped(seen.after, frozenset(insert.inserted_addresses(seen.before, seen.insertion)))
     if len(after) < len(before) or any(one[1] != "NOP" for one in after[len(before) :]):
         return f"{len(after)} instead of {len(before)} instructions"
     for one, other in zip(before, after, strict=False):

@@ -27,5 +27,5 @@ def selected_scope(name: str, origin: Literal["auto", "lines"]) -> scope:
 
 def scope_expression(lines: Lines) -> ast.expr:
     """The expression that a `with` enters in a function that runs as Python; it uses no names of the function."""
-    call = f"__import__('kscope.language.selected_scopes').language.selected.selected({lines.name!r}, {lines.origin!r})"
-    return ast.parse(call, mode="eval").body
+    module = f"__import__({__name__!r}).language.selected_scopes"
+    return ast.parse(f"{module}.selected_scope({lines.name!r}, {lines.origin!r})", mode="eval").body

@@ -13,7 +13,7 @@ from ..errors import FormatError, MissingError, UnsupportedError
 from ..instrument.recording import Recording
 from ..marks.grammar import PREFIX
 from ..sass.recording.kernel import Recorded
-from ..sass.recording.kernel import recorded as record
+from ..sass.recording.kernel import record_kernel as record
 from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
 from .register_usage import Usage, change, lost_blocks

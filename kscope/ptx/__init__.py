@@ -18,7 +18,7 @@
 Every name begins with `ks_`: user code has no such names, and a register named like a kernel crashes ptxas 13.0.
 """
 
-from . import deferred_records as deferred
+from . import deferred_records as deferred_records
 from . import loop_records as loop_records
 from . import operations as operations
 from .anchor import anchor, anchor_now, due
@@ -42,7 +42,7 @@ __all__ = [
     "clock",
     "control_symbol",
     "declarations",
-    "deferred",
+    "deferred_records",
     "due",
     "enter",
     "entry",

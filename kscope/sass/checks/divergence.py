@@ -28,7 +28,7 @@ _State = tuple[int, tuple[str, ...], frozenset[str]]
 """
 
 
-def whole(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> frozenset[int]:
+def undiverged_addresses(flow: _Flow, by_address: Mapping[int, Instruction], new: Set[int]) -> frozenset[int]:
     """Addresses that run while no lane can run kernel code elsewhere: no kernel instruction has split the warp, and
     lanes that an inserted one splits meet before kernel code.
 

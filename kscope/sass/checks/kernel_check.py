@@ -25,12 +25,12 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
         UnsupportedError: the code is wrong; the message has the address.
     """
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added, places = insert.added(before, insertion), insert.places(before, insertion)
+    added, places = insert.inserted_addresses(before, insertion), insert.places(before, insertion)
     for one in function.instructions:
         if one.at in added and not _is_intended(added[one.at], one):
             raise UnsupportedError(f"{before.name}: nvdisasm reads {one} where another instruction was inserted")
     new = added.keys()
-    moves = insert.borrowed(before, insertion)
+    moves = insert.borrowed_by_address(before, insertion)
     moves |= {places[at]: before.instructions[at // BYTES].reads for at in insertion.replaced}
     words = {at: one.word_of for at, one in added.items() if one.word_of is not None} | {
         places[at]: word for at, word in holding.items()

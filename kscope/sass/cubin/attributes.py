@@ -137,7 +137,7 @@ def addresses(attribute: Attribute) -> tuple[int, ...]:
     return tuple(int.from_bytes(attribute.payload[at + first :][:4], "little") for at in words)
 
 
-def moved(attribute: Attribute, place: Callable[[int], int]) -> Attribute:
+def move_addresses(attribute: Attribute, place: Callable[[int], int]) -> Attribute:
     """The attribute of code that was moved. place: maps the old address of an instruction to the new one."""
     if not addresses(attribute):
         return attribute
@@ -188,6 +188,6 @@ def _put(attributes: list[Attribute], new: Attribute) -> list[Attribute]:
     return [*attributes[:at], new, *attributes[at:]]
 
 
-def listing(attribute: Attribute, places: Sequence[int]) -> Attribute:
+def with_addresses(attribute: Attribute, places: Sequence[int]) -> Attribute:
     """The attribute with these code addresses alone, for those whose elements are only addresses."""
     return Attribute(attribute.format, attribute.number, struct.pack(f"<{len(places)}I", *places))

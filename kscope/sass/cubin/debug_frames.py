@@ -17,7 +17,7 @@ _BYTES = 1 << 32
 """ptxas 12.9 writes steps back, too: their bytes wrap around at 32 bits."""
 
 
-def moved(content: bytes, places: Mapping[int, Callable[[int], int]]) -> bytes:
+def move_frames(content: bytes, places: Mapping[int, Callable[[int], int]]) -> bytes:
     """Return the section for code with insertions.
 
     Args:

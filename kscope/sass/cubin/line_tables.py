@@ -137,7 +137,7 @@ def rows(content: bytes) -> Iterator[Row]:
                 yield Row(sequence, at, file, line)
 
 
-def moved(content: bytes, places: Mapping[int, Place]) -> tuple[bytes, dict[int, int]]:
+def move_lines(content: bytes, places: Mapping[int, Place]) -> tuple[bytes, dict[int, int]]:
     """The tables of code with insertions.
 
     Only the advances of the address differ: an additional one precedes a row if more code lies before it.

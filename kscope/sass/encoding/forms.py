@@ -143,7 +143,7 @@ def word(text: str, code: Control | None = None, arch: int = 90) -> int:
     return controlled(made, code or Control())
 
 
-def known(arch: int) -> bool:
+def has_forms(arch: int) -> bool:
     """True if the forms of an architecture were learned."""
     return arch in _FILES
 

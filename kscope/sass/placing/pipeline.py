@@ -181,11 +181,11 @@ class Pipeline:
         block = self.text.block[statement]
         if how == _FIRST:
             return 0
-        if how == _EACH or not uniform_code.together(self.text, block):
+        if how == _EACH or not uniform_code.runs_uniformly(self.text, block):
             raise self._refuse(mark, "which lanes of a warp execute it is not known")
         if how == _ONE:
             return 0
-        if mark.when is not None and not uniform_code.whole(self.text.labels.kernel, mark.when):
+        if mark.when is not None and not uniform_code.is_warp_uniform(self.text.labels.kernel, mark.when):
             raise self._refuse(mark, f"which lanes have its predicate {mark.when} is not known")
         return _ALL_LANES
 

@@ -19,7 +19,7 @@ _THREAD = re.compile(r"\s*mov\.u32\s+(%r\d+)\s*,\s*%tid\.x\s*;")
 _LANES = 32
 
 
-def together(text: Text, block: int) -> bool:
+def runs_uniformly(text: Text, block: int) -> bool:
     """True if the lanes of a warp run a block equally often: a block that runs as often as it synchronizes them."""
     kernel, order = text.labels.kernel, text.flow.group
     if block not in order:
@@ -32,7 +32,7 @@ def together(text: Text, block: int) -> bool:
     )
 
 
-def whole(kernel: cfg.Function, predicate: str) -> bool:
+def is_warp_uniform(kernel: cfg.Function, predicate: str) -> bool:
     """True if all lanes of a warp agree on a predicate: it compares the thread's number with that of a warp."""
     name = predicate.lstrip("!")
     compared = [found for found in _matches(kernel, _COMPARED) if found[2] == name]

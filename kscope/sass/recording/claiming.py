@@ -51,7 +51,7 @@ class Claim:
     highest: int
 
 
-def placed(
+def place_claim(
     function: Function,
     claim: Fragment,
     kernel: ptx.Kernel,
@@ -98,7 +98,7 @@ def placed(
     raise AssertionError("the entry is always tried")
 
 
-def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
+def with_return(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
     """The claim's code, which jumps back to the code after the test, which may begin with a mark.
 
     Args:
@@ -110,7 +110,7 @@ def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...
     if tested < len(here):
         here[tested] = replace(here[tested], label=name)
         return claim.behind
-    return tuple(replace(one, to=insert.own(claim.at)) if one.to == name else one for one in claim.behind)
+    return tuple(replace(one, to=insert.label_of(claim.at)) if one.to == name else one for one in claim.behind)
 
 
 def _late(function: Function, stores: int) -> int:
@@ -141,11 +141,11 @@ def _at(
     written: frozenset[int],
 ) -> Claim:
     function, state = known.function, allocation.state
-    early, late = claim_registers.free(known, at, written, state.registers | _of_ids(allocation, written))
+    early, late = claim_registers.free_registers(known, at, written, state.registers | _of_ids(allocation, written))
     boards, gate, loaded = claim_registers.boards(function, at)
-    second = claim_registers.blocks(claim, early, late, there(claim, kernel, state), state.registers)
-    stays = claim_registers.stays(claim, fragments.between(kernel), second, frozenset(early))
-    used = frozenset(second.values()) - claim_registers.untouched(claim, second)
+    second = claim_registers.blocks(claim, early, late, registers_of_values(claim, kernel, state), state.registers)
+    stays = claim_registers.lasting_values(claim, fragments.passed_values(kernel), second, frozenset(early))
+    used = frozenset(second.values()) - claim_registers.unwritten_registers(claim, second)
     others = [one for one in early if one not in used]
     predicate, descriptor = free_predicate(function, loaded), fragments.descriptor(claim)
     begin = beginning.begun(kernel, stays, others, gate, control, predicate, descriptor, state.descriptor)
@@ -194,7 +194,7 @@ def claimed(
 
     where: registers of the begin's values.
     """
-    state, function, values = allocation.state, place.known.function, fragments.between(kernel)
+    state, function, values = allocation.state, place.known.function, fragments.passed_values(kernel)
     label, back = f"{_LABEL}{place.name}", f"{_BACK}{place.name}"
     uniform = claim_registers.uniform(place.known, claim.used("UR"), place.at, state.warp_wide)
     predicates, saved = claim_registers.predicates(function, claim, place.at)
@@ -238,7 +238,7 @@ def _names(kernel: ptx.Kernel) -> tuple[str, ...]:
     return fragments.STATE if kernel.sized else fragments.STATE[:-1]
 
 
-def there(claim: Fragment, kernel: ptx.Kernel, state: State) -> dict[int, int]:
+def registers_of_values(claim: Fragment, kernel: ptx.Kernel, state: State) -> dict[int, int]:
     """Registers of the claim in which such a value may remain."""
     kept = {n: _of(state, name) for n, name in enumerate(_names(kernel))}
     return claim_registers.left_there(claim, {n: int(one[1:]) for n, one in kept.items() if one[0] == "R"})

@@ -39,7 +39,7 @@ def read_before(function: Function, at: int, state: State, replaced: Collection[
     return {}
 
 
-def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
+def jump_to_end(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
     """At an exit: jump to the end of the slab in threads that record."""
     if leaves.conditional:
         # the others continue; these leave by a separate exit, because their predicate may be overwritten
@@ -47,7 +47,7 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
         if leaves.guard.lstrip("@!").startswith("U"):
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
         code = Control(stall=5, waits=leaves.control.waits)
-        yield state.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
+        yield state.new(f"@{guard} BRA `()", code, to=insert.label_of(leaves.at), borrowed=guard.lstrip("!"))
     on = state.on
     if on is None:  # at an exit, no predicate has a value for those that leave
         on = 0

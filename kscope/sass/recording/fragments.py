@@ -41,7 +41,7 @@ place in the slab's ring.
 _PAIRS = {"ctl": "ks_ctl", "c": "ks_c", "g": "ks_g", "base": "ks_base"}
 
 
-def between(kernel: ptx.Kernel) -> tuple[str, ...]:
+def passed_values(kernel: ptx.Kernel) -> tuple[str, ...]:
     """The values that the claim takes from the begin."""
     clocks = "c lo", "c hi", "g lo", "g hi", "d"
     return ("epoch", "stripes", "warps", "sampled", "ctl lo", "ctl hi", *clocks, *(["last"] * kernel.sized))
@@ -59,12 +59,12 @@ def text(kernel: ptx.Kernel) -> str:
         f"{_out(STATE if kernel.sized else STATE[:-1])}"
     )
     return (
-        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
+        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(passed_values(kernel))}"
         f"{_begun()}{units}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{goes}{ptx.again(kernel)}}}\n"
     )
 
 
-def alone(kernel: ptx.Kernel) -> bool:
+def is_one_lane(kernel: ptx.Kernel) -> bool:
     """True if at most one lane of a warp records, lane 0, so that its state may be in uniform registers."""
     return kernel.arch >= _UNIFORM_OPERANDS and AllThreads().spec not in kernel.specs and not kernel.late
 
@@ -287,12 +287,16 @@ def spliced(
             branch = forms.word("BRA `()", Control(stall=5), fragment.arch)
             guarded = branch & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
             made = [
-                New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}", seen=renaming.seen(one, names, "BRA"))
+                New(
+                    controlled(guarded, code_here),
+                    to=f"{prefix}{exits[0]:x}",
+                    seen=renaming.renamed_operands(one, names, "BRA"),
+                )
             ]
         else:
             counted |= {board for board in (own.writes, own.reads) if board is not None}
             to = None if one.target is None else f"{prefix}{one.target:x}"
-            seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
+            seen, proof = renaming.renamed_operands(one, names), partial(renaming.same, one=one, names=names)
             made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
         if one.at in fragment.goes:  # the target registers may have been in use until here
             waits |= {boards[board] for board in counted}

@@ -10,7 +10,7 @@ from ..placing import basic_blocks
 from . import regions
 
 
-def kept(data: bytes, insertion: Insertion, machine: basic_blocks.Machine, text: basic_blocks.Text) -> bytes:
+def with_regions(data: bytes, insertion: Insertion, machine: basic_blocks.Machine, text: basic_blocks.Text) -> bytes:
     """Return the cubin with the region of each instruction, by the statement from which it comes.
 
     Args:
@@ -24,8 +24,8 @@ def kept(data: bytes, insertion: Insertion, machine: basic_blocks.Machine, text:
     if strings is None:
         return data
     moved, stacks = insert.places(function, insertion), dict[int, instruction_regions.Stack | None]()
-    stacks |= dict.fromkeys(insert.added(function, insertion))
-    named = {at: tuple(split(name)[0] for name in names) for at, names in regions.opened(text).items()}
+    stacks |= dict.fromkeys(insert.inserted_addresses(function, insertion))
+    named = {at: tuple(split(name)[0] for name in names) for at, names in regions.open_regions(text).items()}
     stacks |= {moved[one.at]: named.get(machine.statements.get(one.at, -1)) for one in function.instructions}
     content = instruction_regions.with_segments(strings.content, function.name, stacks)
     return elf.write(file, {instruction_regions.SECTION: content})

@@ -50,7 +50,7 @@ class Marks:
     holding: dict[int, Word] = field(default_factory=dict)
 
 
-def placed(
+def place_marks(
     function: Function,
     sites: Sequence[Site],
     writer: Writer,

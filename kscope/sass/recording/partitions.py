@@ -26,7 +26,7 @@ from .fragments import Fragment
 from .sites import Site
 
 
-def placed(
+def place_claims(
     machine: Machine,
     claim: Fragment,
     kernel: ptx.Kernel,
@@ -86,9 +86,11 @@ def placed(
     )
     for number, (way, (at, some)) in enumerate(zip(ways, found, strict=True)):
         written = _written(sites, {*some, *(one.at for one in entry)})
-        _, every = claim_registers.free(known, at, written, frozenset())
+        _, every = claim_registers.free_registers(known, at, written, frozenset())
         late = [one for one in every if one < limit and one not in begin.where.values()]
-        chosen = claim_registers.blocks(claim, [], late, claiming.there(claim, kernel, state), state.registers)
+        chosen = claim_registers.blocks(
+            claim, [], late, claiming.registers_of_values(claim, kernel, state), state.registers
+        )
         boards, *_ = claim_registers.boards(function, at)
         behind = reached([way], lambda block: machine.flow.successors[block])
         keys = frozenset(one.record.key for one in sites if store_places.block_of(machine, one) in behind)

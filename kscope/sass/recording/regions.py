@@ -85,7 +85,7 @@ def check(labels: Labeled, spec: str) -> None:
             raise UnsupportedError("pins are not supported, because nothing is moved away from them there")
 
 
-def together(text: Text) -> frozenset[frozenset[Key]]:
+def overlapping_records(text: Text) -> frozenset[frozenset[Key]]:
     """Pairs of records that are needed at the same time.
 
     Raises:
@@ -110,7 +110,7 @@ def together(text: Text) -> frozenset[frozenset[Key]]:
     return frozenset(pair for pair in found if len(pair) == 2)
 
 
-def opened(text: Text) -> dict[int, tuple[str, ...]]:
+def open_regions(text: Text) -> dict[int, tuple[str, ...]]:
     """The regions that are open at each statement of a text, outermost first; a mark belongs to the regions around
     it.
     """
@@ -157,12 +157,12 @@ def _walked(text: Text, block: int, opened: tuple[str, ...]) -> Iterator[tuple[M
     yield None, opened
 
 
-def apart(records: Sequence[Record]) -> dict[Key, int]:
+def separate_numbers(records: Sequence[Record]) -> dict[Key, int]:
     """A number for each record: all have separate registers."""
     return {record.key: number for number, record in enumerate(dict.fromkeys(records))}
 
 
-def shared(records: Sequence[Record], together: frozenset[frozenset[Key]], more: int = 1) -> dict[Key, int]:
+def shared_numbers(records: Sequence[Record], together: frozenset[frozenset[Key]], more: int = 1) -> dict[Key, int]:
     """A number for each record: those that are not needed together share registers.
 
     Args:

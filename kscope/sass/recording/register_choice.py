@@ -17,7 +17,7 @@ _MOST, _WARP = 255, 32
 """Registers that a thread can have; threads of a warp."""
 
 
-def chosen(
+def choose_registers(
     pool: registers.Pool,
     found: Sequence[regions.Record],
     together: frozenset[frozenset[regions.Key]],
@@ -77,10 +77,10 @@ def _numbers(
     few = _few(pool, found)
     own = [one for one in found if one.key in apart and one.key not in few]
     rest = [one for one in found if one.key not in few and one not in own]
-    numbers = regions.apart(own)
+    numbers = regions.separate_numbers(own)
     for some, spare in (([one for one in found if one.key in few], more), (rest, 0 if own else 1)):
         many = max(numbers.values(), default=-1) + 1
-        shared = regions.shared(some, together, spare) if some else {}
+        shared = regions.shared_numbers(some, together, spare) if some else {}
         numbers |= {key: many + number for key, number in shared.items()}
     return numbers
 

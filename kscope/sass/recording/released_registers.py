@@ -45,7 +45,7 @@ class Narrow:
     limit: int
 
 
-def found(function: Function) -> Narrow | None:
+def narrowest_part(function: Function) -> Narrow | None:
     """The part with the fewest registers; None if there is none, or if it is entered or left in other ways."""
     limits = register_limits.limits(function)
     by_address = {one.at: one for one in function.instructions}
@@ -58,7 +58,7 @@ def found(function: Function) -> Narrow | None:
     if fewest == register_limits.ALL or len(begins) != 1 or joined:
         return None
     (begin,) = begins
-    if not register_limits.lost(by_address[begin]) or any(by_address[at].name == "EXIT" for at in inside):
+    if not register_limits.released_registers(by_address[begin]) or any(by_address[at].name == "EXIT" for at in inside):
         return None
     values, flight, used = live(function.instructions), hazards.in_flight(function), set[str]()
     for at in inside:

@@ -25,7 +25,7 @@ class Use:
     quad: int
 
 
-def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
+def waiting_marks(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
     """The spots of begins and instants that must wait, and of ends after one that only some lanes of a warp reach.
 
     Every store waits for the one before it, because both use the register of the address. The last store on each path

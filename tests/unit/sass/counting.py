@@ -46,7 +46,7 @@ def parts(of: Case) -> dict[int, str]:
         if before.instructions[at // BYTES].name == "EXIT"
         for new in some
     ]
-    added = insert.added(before, insertion)
+    added = insert.inserted_addresses(before, insertion)
     tail = sorted(added)[-len(insertion.tail) :]
     (*_, end) = [number for number, new in enumerate(insertion.tail) if new.label == "end"]
     found = {}

@@ -55,7 +55,7 @@ def loops(text: str, tool: str) -> Iterator[list[tuple[str, Added]]]:
         made.__wrapped__(text, tool)
     data, before, insertion = kept[-1]
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added = insert.added(before, insertion)
+    added = insert.inserted_addresses(before, insertion)
     own = (one.at for one in function.instructions if one.at not in added)
     was = dict(zip(own, before.instructions, strict=False))  # behind them is what fills the section
     ends = [one for one in function.instructions if one.at in was and one.name == "BRA" and one.target is not None]

@@ -34,7 +34,7 @@ def counted(name: str, alone: bool) -> tuple[Counter[str], int]:
         registers = made.__wrapped__(name).recorded.registers[1]
     ((data, before, insertion),) = kept
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added = insert.added(before, insertion)
+    added = insert.inserted_addresses(before, insertion)
     (last, *_) = [
         at
         for at, new in added.items()

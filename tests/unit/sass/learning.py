@@ -228,7 +228,9 @@ def learned(instructions: Iterable[Instruction], arch: int = 90) -> dict[str, li
             continue
         key, values = forms.shape(one.code, ", ".join(one.operands))
         word = without_control(one.word) & ~_GUARD
-        groups[key, one.opcode].add((branches.aimed(word, 0, 16, arch) if one.target is not None else word, values))
+        groups[key, one.opcode].add(
+            (branches.with_target(word, 0, 16, arch) if one.target is not None else word, values)
+        )
     found = defaultdict[str, list[Form]](list)
     for (key, _), group in sorted(groups.items()):
         found[key] += _forms(key, group)

@@ -50,7 +50,7 @@ def check(data: bytes, function: Function, insertion: Insertion) -> bytes:
     out = insert.inserted(data, function, insertion)
     before, after = printed(data, function.name), printed(out, function.name)
     new = added(function, insertion)
-    assert new == insert.added(function, insertion).keys()
+    assert new == insert.inserted_addresses(function, insertion).keys()
     assert all(after.instructions[at // BYTES].name == "NOP" for at in new)
     kept = stripped(after, new)
     assert kept[: len(before.instructions)] == stripped(before, frozenset())

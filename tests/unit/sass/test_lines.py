@@ -29,7 +29,7 @@ def test_both_versions_name_the_same_lines(table: bytes) -> None:
 @TABLES
 def test_rows_follow_code_that_was_moved(table: bytes) -> None:
     word = table.index(b"\x00\x09\x02") + 3
-    content, words = line_tables.moved(table, {word: lambda at: at + 0x20 * (at > 0x10)})
+    content, words = line_tables.move_lines(table, {word: lambda at: at + 0x20 * (at > 0x10)})
     assert words == {word: word}, "the header keeps its size"
     assert [row.at for row in line_tables.rows(content)] == [0x0, 0x10, 0x60, 0x70, 0x120]
     assert [row.line for row in line_tables.rows(content)] == [5, 6, 7, 9, 9]

@@ -80,6 +80,6 @@ def test_a_kernel_is_claimed_once_where_a_way_leaves_too_few_registers() -> None
     def refused(*arguments: object) -> object:
         raise UnsupportedError("no")
 
-    with kept() as found, patch.object(partitions, "placed", refused):
+    with kept() as found, patch.object(partitions, "place_claims", refused):
         made.__wrapped__(gluon(), tool())
     assert len(claims(found[-1][1])) == 1

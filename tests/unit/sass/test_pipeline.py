@@ -25,7 +25,7 @@ from kscope.sass.checks import clobbers, kernel_check, register_limits
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.encoding import writing
 from kscope.sass.recording import released_registers
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 from kscope.sass.recording.lane_state import State
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
@@ -82,7 +82,7 @@ def made(text: str, tool: str = "") -> tuple[Recorded, Lowered]:
     (kernel,) = found.kernels.values()
     kernel = replace(kernel, id=ID)
     tool = tool or ASSEMBLERS[0]
-    return recorded(
+    return record_kernel(
         found.marked, kernel, lambda code, table: assembled(code, tool, ("-lineinfo",) if table else ())
     ), found
 
@@ -216,7 +216,7 @@ def test_registers_that_a_kernel_gives_back_are_counted_where_it_does() -> None:
     function = listed(*PARTS, again=2)
     limits = register_limits.limits(function)
     assert [limits[at * BYTES] for at in range(7)] == [256, 40, 40, 40, 40, 240, 240]
-    assert [register_limits.fewest(function)[at * BYTES] for at in (0, 1, 6)] == [256, 40, 40]
+    assert [register_limits.fewest_registers(function)[at * BYTES] for at in (0, 1, 6)] == [256, 40, 40]
 
 
 def test_a_value_in_a_register_that_was_given_back_is_lost() -> None:

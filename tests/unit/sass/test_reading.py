@@ -63,9 +63,9 @@ def test_control_codes_round_trip() -> None:
 def test_branch_targets_round_trip(opcode: int, to: int) -> None:
     noise = controlled(0x3800000 << 64 | opcode | 0x7000, Control(stall=5))
     for at, arch in ((0, 90), (16, 90), (64000, 90), (64000, 80)):
-        word = branches.aimed(noise, at, to, arch)
+        word = branches.with_target(noise, at, to, arch)
         assert branches.target(word, at, arch) == to
-        assert branches.aimed(word, at, at + 16, arch) == branches.aimed(noise, at, at + 16, arch)
+        assert branches.with_target(word, at, at + 16, arch) == branches.with_target(noise, at, at + 16, arch)
 
 
 def test_a_label_elsewhere_than_the_encoding_leads_is_refused() -> None:

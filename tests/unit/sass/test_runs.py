@@ -142,7 +142,7 @@ def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:
     data = assembled(text.text)
     function = only(data)
     sides = basic_blocks.Text(text), basic_blocks.Machine(function, labels.statements(elf.read(data), function, text))
-    found, pairs = place.spots(*sides), regions.together(sides[0])
+    found, pairs = place.spots(*sides), regions.overlapping_records(sides[0])
     leaves = {spot.at for spot in found if spot.guard}
     assert leaves and all(function.instructions[at // BYTES].name == "EXIT" for at in leaves)
     spans = register_choice.spans(rows.planned(*sides, regions.records(text), found, pairs, KERNEL), function)

@@ -13,7 +13,7 @@ from kscope.errors import UnsupportedError
 from kscope.machine_code import instruction_regions
 from kscope.sass.cubin.instructions import Function
 from kscope.sass.placing import labels
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import EACH, HEAD, assembled, functions, needs_tools
 from .test_recording import KERNEL
@@ -42,7 +42,7 @@ def made(tool: str) -> dict[str, Recorded]:
     """The module with one kernel that records, and with both."""
     found, cubin = dict[str, Recorded](), None
     for name, (_, kernel, _) in KERNELS.items():
-        found[name] = recorded(
+        found[name] = record_kernel(
             MODULE, kernel, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()), name, cubin
         )
         cubin = found[name].data

@@ -16,7 +16,7 @@ from kscope.sass.checks import clobbers
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.placing import labels
 from kscope.sass.recording import borrowed_registers, regions, register_choice, registers
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
 from .stripping import printed, stripped
@@ -49,7 +49,7 @@ MARKED = f"{HEAD}{ptx.control_symbol()}.visible .entry valued(.param .u64 p, .pa
 
 @cache
 def made(tool: str, text: str = MARKED) -> Recorded:
-    return recorded(text, KERNEL, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
+    return record_kernel(text, KERNEL, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
 
 
 def code(tool: str) -> tuple[Instruction, ...]:
@@ -190,6 +190,6 @@ def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.Mon
         found = pool.lent({("turn", ""): span}, frozenset())
         return replace(found, quads={("turn", ""): address // 4 * 4})
 
-    monkeypatch.setattr(register_choice, "chosen", chosen)
+    monkeypatch.setattr(register_choice, "choose_registers", chosen)
     with pytest.raises(UnsupportedError, match=r"overwritten, but the code still needs it|may still be read"):
         made(ASSEMBLERS[0], FULL)

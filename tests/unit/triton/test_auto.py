@@ -24,7 +24,7 @@ from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.machine_code import disassembly, tools
 from kscope.marks.grammar import parse
-from kscope_triton import inserting, irtext, spans
+from kscope_triton import inserting, irtext, selected_operations
 
 ALL_KINDS = "wait,async_wait,tma,wgmma,mma,dot,load,store,barrier,loop,iteration"
 NEWER = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
@@ -438,7 +438,7 @@ def test_the_region_of_a_dot_begins_before_the_loads_of_its_operands_into_regist
     """Behind them, all operands of the dot would be in registers at once."""
     (function,) = irtext.functions(OPERANDS)
     lines = [line.split(" ")[4] for line in OPERANDS.splitlines()[3:-3]]
-    found = spans.kind_spans(function.operation, Selection.of(("dot", "store")))
+    found = selected_operations.kind_spans(function.operation, Selection.of(("dot", "store")))
     assert [lines[span.before - 3 : span.after - 3] for span in found] == [
         ["%b", "%unused", "%t", "%c", "%d"],
         ["%e", "%f"],

@@ -303,7 +303,7 @@ from fake_gpu import FakeGpu, Pointer
 from test_rest import Backend, kernel, unmarked
 from triton.runtime.driver import driver
 from kscope.instrument import registry
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.recording import Recording
 
 driver._active, registry._backends["cuda"] = FakeGpu(), Backend()

@@ -25,7 +25,7 @@ from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function
 from kscope.sass.placing import labels, mark_order, place
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from ..kernels import assembled
 from ..stripping import stripped
@@ -72,7 +72,7 @@ def shortened(message: str) -> str:
 
 @dataclass(frozen=True)
 class _Made:
-    """The result of recorded(), and its inputs."""
+    """The result of record_kernel(), and its inputs."""
 
     recorded: Recorded
     before: Function
@@ -129,11 +129,11 @@ def verdict(drawn: Drawn) -> Verdict:
     except (UnsupportedError, FormatError) as error:  # nvdisasm leaves out code that cannot be reached
         return Verdict(refused=str(error) or "no reason", wrong="" if str(error) else "a refusal without a reason")
     except Exception:
-        return Verdict(wrong=f"recorded() failed: {traceback.format_exc()}")
+        return Verdict(wrong=f"record_kernel() failed: {traceback.format_exc()}")
     try:
         (function,) = reading.functions(made.recorded.data)
         is_the_plain_kernel(made, function)
-        problems = hazards.check(function, insert.added(made.before, made.insertion).keys())
+        problems = hazards.check(function, insert.inserted_addresses(made.before, made.insertion).keys())
         if problems:
             return Verdict(wrong=f"a hazard: {problems[0]}", renamed=made.renamed)
         return Verdict(renamed=made.renamed, records=_run(drawn, made, function))
@@ -153,13 +153,13 @@ def _recorded(drawn: Drawn) -> _Made:
         made: bytes = assembled.__wrapped__(code, drawn.tool, ("-lineinfo",) if table else ())
         return made if pair is None else renamed.exchanged(made, *pair)
 
-    found = recorded(text, drawn.kernel, assemble)
+    found = record_kernel(text, drawn.kernel, assemble)
     return _Made(found, *_OF.kept, pair is not None)
 
 
 def is_the_plain_kernel(made: _Made, function: Function) -> None:
     """The strip test: without what was inserted, it is the plain code, but for what docs/design/sass.md names."""
-    inserted = frozenset(insert.added(made.before, made.insertion))
+    inserted = frozenset(insert.inserted_addresses(made.before, made.insertion))
     plain, rest = stripped(made.before, frozenset()), stripped(function, inserted)
     replaced = made.insertion.replaced
     while len(rest) > len(plain) and rest[-1][1] == "NOP":

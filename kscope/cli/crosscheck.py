@@ -45,11 +45,8 @@ def _of_code(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples, l
     if options.mark:
         raise UsageError(f"--mark {options.mark[0]}: shows samples, and --code has none; give one of them")
     data = bounded_reading.read_bytes(options.code)
-    modules = tools.modules_in(data)
-    regions = [one for module in modules for one in module.regions]
-    layouts = [one for module in modules for one in module.layouts]
     sought = [SampledFunction(symbol, number) for symbol, number in tools.builds_in(data).items()]
     if not sought:
         raise UsageError(f"--code {options.code}: not a cubin of kernels with marks")
-    functions = tuple(code_map.with_instructions(sought, data, regions, layouts))
+    functions = tuple(code_map.with_instructions(sought, data, *code_map.marks_of(tools.modules_in(data))))
     return filters.open_lazily(options.capture, options), Samples(1, functions=functions), []

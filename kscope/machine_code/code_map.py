@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..capture.layout import Kind, record_id
-from ..capture.model import RegionMeta, RowLayout
+from ..capture.model import ModuleMeta, RegionMeta, RowLayout
 from ..capture.samples import NO_PLACE, CodeRegion, Place, SampledFunction
 from ..errors import FormatError, MissingError
 from ..marks.names import split
@@ -23,6 +23,12 @@ from .source_lines import body, lines, live_registers, texts
 from .work import region_work
 
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
+
+
+def marks_of(modules: Iterable[ModuleMeta]) -> tuple[list[RegionMeta], list[RowLayout]]:
+    """The regions of some modules, and the layouts of the rows with three clocks that they write."""
+    modules = tuple(modules)
+    return [one for module in modules for one in module.regions], [one for module in modules for one in module.layouts]
 
 
 def with_instructions(

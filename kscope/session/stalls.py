@@ -210,11 +210,7 @@ def _of_one_cubin(
     named = [replace(one, kernel=_kernel(one.name, builds, modules, marked)) for one in sampled]
     numbers = {one.kernel for one in named}
     own = [module for module in modules if any(kernel.id in numbers for kernel in module.kernels)]
-    described = own or modules
-    layouts = [about for module in described for about in module.layouts]
-    return code_map.with_instructions(
-        named, cubin, [region for module in described for region in module.regions], layouts
-    )
+    return code_map.with_instructions(named, cubin, *code_map.marks_of(own or modules))
 
 
 def _kernel(symbol: str, builds: dict[str, int], modules: Sequence[ModuleMeta], mangled: bool) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ..expand import Expander
 from ..heads import finished
 from ..model import Problem
 from .pool_arrays import book, drained_slabs, units
-from .pool_reading import Pool, journal, modules, slabs
+from .pool_reading import Pool, entry_of, journal, modules, slabs
 
 
 def capture_of(pool: Pool) -> CaptureData:
@@ -25,8 +24,7 @@ def capture_of(pool: Pool) -> CaptureData:
     if pool.is_running() or (pool.is_copy and not pool.state["is_final"]):
         pool = replace(pool, data=memoryview(bytes(pool.data)))
     entries = journal(pool)
-    device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
-    host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})
+    device, host = entry_of(entries, "device"), entry_of(entries, "host")
     at, every = np.asarray(slabs(pool)[0], np.int64), units(pool)
     before, lost = drained_slabs(pool)
     heads = every[at]

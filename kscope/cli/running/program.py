@@ -39,10 +39,10 @@ def add_output(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add SCRIPT, its arguments and -m, after all other flags."""
+def add(parser: argparse.ArgumentParser, also: str = "") -> None:
+    """Add SCRIPT, its arguments and -m, after all other flags. also: what SCRIPT may be besides, for its help."""
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
-    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
+    parser.add_argument("script", metavar="SCRIPT", help=f"a Python file, or with -m a module{also}")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
 
 

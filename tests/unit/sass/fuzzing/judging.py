@@ -198,7 +198,7 @@ def _run(drawn: Drawn, made: _Made, function: Function) -> int:
 def _recording(text: str) -> str:
     """A text without the marks that never record: the machine code reads no clock for them."""
     found = labels.labeled(text)
-    records = iter([n in found.points for n, one in enumerate(found.kernel.statements) if one.mark is not None])
+    records = iter([n in found.recording for n, one in enumerate(found.kernel.statements) if one.mark is not None])
     return "\n".join(line for line in text.splitlines() if PREFIX not in line or next(records))
 
 

@@ -157,9 +157,9 @@ class Host:
             n = heads[access.address]
             ring, units = self.pool.rings[n], access.value
             room, at = (ring.limit - access.old) & M32, access.old % ring.units
-            roomy, fits = units <= room <= ring.units, at + units <= ring.units
+            ample, fits = units <= room <= ring.units, at + units <= ring.units
             address = self.rings[n].base + at * wire.UNIT
-            found.append(Claim(access.thread, n, access.old, units, roomy and fits, roomy and not fits, address))
+            found.append(Claim(access.thread, n, access.old, units, ample and fits, ample and not fits, address))
         return found
 
     def room_when_lost(self) -> dict[Thread, int]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from kscope.capture import layout, metadata
 from kscope.capture.model import ModuleMeta
 from kscope.sass.checks import hazards
-from kscope.sass.cubin.instructions import Function
+from kscope.sass.cubin.instructions import Function, Instruction
 
 from .kernels import functions
 
@@ -30,4 +31,11 @@ def stores(cubin: bytes) -> int:
 def stored(function: Function) -> int:
     """How many instructions of a function store records: 16 bytes at their place in the slab."""
     assert hazards.check(function) == ()
-    return sum(one.code == "STG.E.128" and "+0x20]" in one.operands[0] for one in function.instructions)
+    return len(record_stores(function.instructions))
+
+
+def record_stores(code: Sequence[Instruction]) -> list[int]:
+    """The instructions that store records. The launch's entry has a row at such an offset, too, and one before it."""
+    rows = [(n, one.operands[0]) for n, one in enumerate(code) if one.code == "STG.E.128"]
+    entry = {place.replace("+0x10]", "+0x20]") for _, place in rows if "+0x10]" in place}
+    return [n for n, place in rows if "+0x20]" in place and place not in entry]

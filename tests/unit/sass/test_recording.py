@@ -22,6 +22,7 @@ from kscope.sass.recording import fragments
 from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
+from .loaded import record_stores
 from .stripping import lines, printed, stripped
 
 pytestmark = needs_tools
@@ -78,9 +79,7 @@ def test_each_region_is_stored_where_it_ends(tool: str) -> None:
     assert [(names[number], start, end) for number, start, end in about.records] == [("load", 0, 1), ("sum", 1, 2)]
     clocks = {layout.record_id("store", layout.Kind.SPAN): (0, 2), about.row_id: (0, 2, 3)}
     stored = []
-    *stores, _ = [  # the last one is the end of a ring that overflowed
-        n for n, one in enumerate(code) if one.code == "STG.E.128" and one.conditional and "+0x20]" in one.operands[0]
-    ]
+    *stores, _ = [n for n in record_stores(code) if code[n].conditional]  # the last: of a ring that overflowed
     for number in stores:
         first = int(code[number].operands[-1][1:])
         moves = [move for move in code if move.code == "IMAD.MOV.U32" and move.operands[0] == f"R{first + 1}"]

@@ -255,9 +255,7 @@ def drained(case: Case, gaps: list[int], host_of: type[Drain]) -> None:
 
 
 @examples(30)
-@given(
-    cases(threads=8, ample=True), st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 7, 8])), max_size=20)
-)
+@given(cases(threads=8, ample=True), st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 7, 8])), max_size=20))
 def test_lanes_record_completely_or_not_at_all_around_a_session_change(
     case: Case, changes: list[tuple[int, int]]
 ) -> None:

@@ -13,6 +13,8 @@ from kscope.sass.cubin.instructions import Function, Instruction
 from .kernels import functions
 
 _IN_TEXT = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}".encode())
+_ENTRY = 24
+"""Instructions among which are the stores of a launch's entry."""
 _IN_CUBIN = re.compile(rb'(\{"frontend"[^\0]*)\0')
 
 
@@ -35,7 +37,17 @@ def stored(function: Function) -> int:
 
 
 def record_stores(code: Sequence[Instruction]) -> list[int]:
-    """The instructions that store records. The launch's entry has a row at such an offset, too, and one before it."""
-    rows = [(n, one.operands[0]) for n, one in enumerate(code) if one.code == "STG.E.128"]
-    entry = {place.replace("+0x10]", "+0x20]") for _, place in rows if "+0x10]" in place}
-    return [n for n, place in rows if "+0x20]" in place and place not in entry]
+    """The instructions that store records."""
+    return slab_stores(code, 0x20)
+
+
+def slab_stores(code: Sequence[Instruction], offset: int) -> list[int]:
+    """The stores of 16 bytes at such an offset, without those of the launch's entry: three rows beside each other."""
+    rows = {n: one.operands[0] for n, one in enumerate(code) if one.code == "STG.E.128"}
+    found = []
+    for n, place in rows.items():
+        base = place.removesuffix(f"+{offset:#x}]")
+        near = {other for m, other in rows.items() if abs(m - n) < _ENTRY}
+        if base != place and not {f"{base}]", f"{base}+0x10]", f"{base}+0x20]"} <= near:
+            found.append(n)
+    return found

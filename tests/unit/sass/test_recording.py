@@ -22,7 +22,7 @@ from kscope.sass.recording import fragments
 from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
-from .loaded import record_stores
+from .loaded import record_stores, slab_stores
 from .stripping import lines, printed, stripped
 
 pytestmark = needs_tools
@@ -169,7 +169,7 @@ def test_the_result_has_registers_warps_and_spots() -> None:
 def test_recording_lanes_close_the_slab_in_place_of_each_exit() -> None:
     """The end of the slab stands once, behind the kernel; without a slab, an exit costs a branch that is not taken."""
     code = only(made(ASSEMBLERS[0]).data).instructions
-    (closing,) = [n for n, one in enumerate(code) if one.code == "STG.E.128" and "+0x10]" in one.operands[0]]
+    (closing,) = slab_stores(code, 0x10)
     ways = [one for one in code if one.name == "BRA" and one.target is not None and one.target > one.at]
     ends = [one for one in ways if one.guard == "@P6" and code[closing - 40].at < (one.target or 0) < code[closing].at]
     plain = [one for one in only(assembled(PLAIN)).instructions if one.name == "EXIT"]

@@ -167,6 +167,7 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
             if number in regions
         )
         for about in layouts
+        if not about.values  # its records' own stores are there, too
     }
     found, unresolved, stores = list[Site](), list[str](), set[int]()
     jumps = sorted(function.targets)

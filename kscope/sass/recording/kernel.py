@@ -61,7 +61,7 @@ class Recorded:
         warps: that an SM has registers for, before and now.
         marks: the marks that record, in the order of the text.
         spots: places of their copies.
-        layouts: of its rows.
+        layouts: of its rows of several records.
         shared: marks whose clock is also read for an earlier one.
     """
 
@@ -154,7 +154,7 @@ def recorded(
         else:
             claims = (claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most),)
         end = ending.end(state, records.last(state, kernel.last))
-        used = max(*(one.highest for one in claims), ending.highest(end) if plan.counts else 0)
+        used = max(*(one.highest for one in claims), ending.highest(end) if state.extra is not None else 0)
         used = max(used, *(one.aside or 0 for one in sites), 0)
         count = max(before, chosen.count, used + 1 + registers.EXTRA)
         controls, put = dict[int, Control](), dict[int, list[New]]()
@@ -197,11 +197,12 @@ def recorded(
         out = insert.inserted(data, function, insertion)
         checking.check(out, function, insertion, made.holding)
         out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
+        layouts = (*plan.layouts, *deferral.layouts)
         warps = (choosing.warps(before, function.arch), choosing.warps(count, function.arch))
-        return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
+        return Recorded(out, (before, count), warps, labeled.marks, spots, layouts, plan.shared)
 
     for kinds in deferring.ALL_KINDS:
-        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, kinds)
+        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, kinds, rows.able(kernel))
         for parted in (True, False) if deferral.stores else ():
             with suppress(UnsupportedError):
                 return finished(deferral, parted)

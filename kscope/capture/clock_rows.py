@@ -14,7 +14,7 @@ none. A row whose layout is unknown stays as it is: a reader counts it as a reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
@@ -128,7 +128,12 @@ def _words(about: RowLayout) -> list[int]:
     return words + [0] * (_WORDS - len(words))
 
 
-def _records(row: list[int], about: list[int]) -> Iterator[tuple[int, int, int, int]]:
+def read(row: Sequence[int], about: RowLayout) -> list[tuple[int, int, int, int]]:
+    """The records that a row means: start, id, end and value."""
+    return list(_records(row, _words(about)))
+
+
+def _records(row: Sequence[int], about: list[int]) -> Iterator[tuple[int, int, int, int]]:
     """The records of a row, by its layout's row of the table."""
     if not about[1] & _SHORT:
         words = wire.CLOCK_WORDS

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...capture.model import RowLayout
 from . import info
 from .control import Control
 from .instructions import Instruction
@@ -22,12 +23,16 @@ class Word:
             stored.
         clock: index among a row's clocks; None for other words.
         more: for a row, records less one, if the instruction stores or counts it.
+        row: the layout of a row with short clocks, if the instruction stores it.
+        parts: the records of such a row.
     """
 
     record: tuple[str, str]
     kind: Literal["once", "held", "always", "count", "flag"] = "once"
     clock: int | None = None
     more: int = 0
+    row: RowLayout | None = None
+    parts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

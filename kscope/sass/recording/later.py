@@ -198,13 +198,14 @@ class _Pair:
         more = state.new(f"@{on} IADD3 R{state.extra}, R{state.extra}, 0x1, RZ")
         yield replace(more, word_of=Word(row.key, "count", more=1))
         yield self._new(count)
-        yield self._store(row.quad, address, row.key, more=1)
+        keys = first.record.key, second.record.key
+        yield self._store(row.quad, address, Word(row.key, more=1, row=row.about, parts=keys))
         yield from self._tested(tests, f"ISETP.NE.U32.AND {on}, PT, R{other}, RZ, {lanes}")
         yield _new(state, first, count)
         yield _new(state, second, f"{known}LOP3.LUT R{other}, R{state.offset}, {last}, RZ, 0xc0, !PT")
         yield _new(state, second, count)
-        yield self._store(first.quad, address, first.record.key)
-        yield self._store(second.quad, other, second.record.key)
+        yield self._store(first.quad, address, Word(keys[0]))
+        yield self._store(second.quad, other, Word(keys[1]))
 
     def _tested(self, tests: Sequence[str], last: str) -> Iterator[New]:
         site = self.sites[0]
@@ -216,10 +217,10 @@ class _Pair:
     def _new(self, text: str, code: Control | None = None) -> New:
         return replace(self.state.new(text, code), word_of=Word(self.row.key))
 
-    def _store(self, quad: int, address: int, key: Key, more: int = 0) -> New:
+    def _store(self, quad: int, address: int, word: Word) -> New:
         place = self.state.place(wire.HEAD_BYTES, f"R{address}")
         text = f"@P{self.predicate} STG.E.128 {place}, R{quad}"
-        return replace(self.state.new(text, Control(reads=self.state.scoreboard)), word_of=Word(key, more=more))
+        return replace(self.state.new(text, Control(reads=self.state.scoreboard)), word_of=word)
 
 
 def _words(site: Site, state: State) -> Iterator[New]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ...capture import clock_rows, wire
+from ...capture.model import RowLayout
 from ..cubin.insertion import Word
 from ..cubin.instructions import BYTES, Function, Instruction
 from .hazards import CONTROL_FLOW, Hazard
@@ -53,9 +54,7 @@ class _Lane:
 
 def _table(values: list[int]) -> int:
     first, second, third, table = values[:4]
-    return sum(
-        (table >> ((first >> n & 1) << 2 | (second >> n & 1) << 1 | third >> n & 1) & 1) << n for n in range(32)
-    )
+    return sum((table >> ((first >> n & 1) << 2 | (second >> n & 1) << 1 | third >> n & 1) & 1) << n for n in range(32))
 
 
 def _permuted(values: list[int]) -> int:
@@ -137,7 +136,7 @@ def _wrong(
         return
     stores = [store, *parts]
     for _ in range(_DRAWN):
-        lane, kept = _drawn(draw, parts, constants), dict[int, tuple[bool, int, list[int]]]()
+        lane, kept = _drawn(draw, parts, constants, word.row), dict[int, tuple[bool, int, list[int]]]()
         for one in code:
             if one in stores:
                 first = int(one.operands[1][1:])
@@ -163,20 +162,20 @@ def _wrong(
         yield Hazard(store.at, store.at, f"{what} or its records are never stored")
 
 
-def _drawn(draw: Random, parts: list[Instruction], constants: Mapping[str, list[int]]) -> _Lane:
+def _drawn(draw: Random, parts: list[Instruction], constants: Mapping[str, list[int]], row: RowLayout) -> _Lane:
     """A lane whose records have clocks that are close, or not, and a barrier, or another value."""
     lane, clock = _Lane(draw), draw.randrange(1 << 32)
     far, most = draw.randrange(4), (1 << wire.SHORT_BITS) - 1
-    for one in parts:
+    for one, (constant, _) in zip(parts, row.values, strict=True):
         first = int(one.operands[1][1:])
         for word in (0, 2):
             lane.known[f"R{first + word}"] = clock
             clock = clock + draw.choice([0, 1, most, draw.randrange(most)]) & _M32
             if not far and not draw.randrange(3):
                 clock = clock + draw.choice([1 << wire.SHORT_BITS, draw.randrange(1 << 32)]) & _M32
-        lane.known[f"R{first + 3}"] = draw.randrange(1 << 10) << wire.SHORT_SHIFT
+        lane.known[f"R{first + 3}"] = constant + (draw.randrange(1 << 10) << wire.SHORT_SHIFT)
         if draw.randrange(8) == 0:
-            lane.known[f"R{first + 3}"] = draw.randrange(1 << 32)
+            lane.known[f"R{first + 3}"] = draw.choice([draw.randrange(1 << 32), constant + draw.randrange(1 << 8)])
         for name in (f"R{first + 1}", f"R{first + 3}"):
             if name in constants:
                 lane.known[name] = draw.choice(constants[name])

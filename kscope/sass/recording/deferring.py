@@ -163,9 +163,7 @@ def planned(
         state = replace(state, extra=extra) if pairs else state
     quads = {row.key: row.quad for row in pairs.values()}
     highest = max([*zeros, *addresses, *(quad + RECORD - 1 for quad in quads.values()), state.extra or 0])
-    chosen = replace(
-        chosen, state=state, count=max(chosen.count, highest + 1 + EXTRA), quads={**chosen.quads, **quads}
-    )
+    chosen = replace(chosen, state=state, count=max(chosen.count, highest + 1 + EXTRA), quads={**chosen.quads, **quads})
     kept = {at: Later(some, frozenset(begins[at]), pairs) for at, some in groups.items()}
     layouts = tuple(dict.fromkeys(row.about for row in pairs.values()))
     return Deferral(found, chosen, kept, frozenset(until), layouts)

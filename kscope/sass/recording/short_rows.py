@@ -1,4 +1,4 @@
-"""Rows with short clocks: two records of a pipeline that are stored together, in one store where their clocks are close.
+"""Rows with short clocks: two records of a pipeline, in one store where their clocks are close.
 
         row     clock 0, id, distances of the other clocks, varying parts of the values, in 16 bits each
         else    both records
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ...capture import wire
 from ...capture.model import RowLayout
@@ -112,7 +113,7 @@ def shorts(row: ShortRow, first: Site, second: Site) -> Iterator[tuple[int, list
     """The registers of the shorts of a row, and the instructions that write all of their bits there."""
     registers = iter((row.quad + 2, row.quad, row.quad + 3, row.quad + 1))
     clocks = [one.quad + word for one in (first, second) for word in ((BEGIN, END) if one.act == "exit" else (BEGIN,))]
-    for before, clock in zip(clocks, clocks[1:], strict=False):
+    for before, clock in pairwise(clocks):
         into = next(registers)
         yield into, [f"IMAD.IADD R{into}, R{clock}, 0x1, -R{before}"]
     for site, (constant, rest) in zip((first, second), row.about.values, strict=True):

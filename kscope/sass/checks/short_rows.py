@@ -17,7 +17,7 @@ from .hazards import CONTROL_FLOW, Hazard
 
 _M32 = (1 << 32) - 1
 _STORE = "STG.E.128"
-_DRAWN = 64
+_DRAWN = 128
 """Times that the code of a row is executed."""
 _OTHERS, _SLOT = ("P2R", "NOP", "BRA"), 16
 
@@ -174,7 +174,7 @@ def _drawn(draw: Random, parts: list[Instruction], constants: Mapping[str, list[
             if not far and not draw.randrange(3):
                 clock = clock + draw.choice([1 << wire.SHORT_BITS, draw.randrange(1 << 32)]) & _M32
         lane.known[f"R{first + 3}"] = constant + (draw.randrange(1 << 10) << wire.SHORT_SHIFT)
-        if draw.randrange(8) == 0:
+        if not draw.randrange(3):
             lane.known[f"R{first + 3}"] = draw.choice([draw.randrange(1 << 32), constant + draw.randrange(1 << 8)])
         for name in (f"R{first + 1}", f"R{first + 3}"):
             if name in constants:

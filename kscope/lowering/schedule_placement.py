@@ -20,8 +20,8 @@ from .usage import Usage, change, lost_blocks
 
 _FEW = 16
 """Registers a thread that limit no blocks."""
-_LAYOUT_BYTES = 64
-"""Size of the layout of a row with three records, as text."""
+_LAYOUT_BYTES = 72
+"""Size of the layout of a row, as text."""
 PROVED = frozenset({90})
 """Architectures on which recorded kernels ran."""
 
@@ -80,8 +80,8 @@ def _identified(kernel: ptx.Kernel, number: int) -> ptx.Kernel:
 
 
 def _layout_bytes(text: str) -> int:
-    """The most bytes of metadata that layouts of rows take: each row has two regions' ends or more."""
-    return _LAYOUT_BYTES * (1 + text.count(f"{PREFIX}exit") // 2)
+    """The most bytes of metadata that layouts of rows take: a row begins with a record, and ends with another one."""
+    return _LAYOUT_BYTES * (1 + sum(text.count(f"{PREFIX}{act}") for act in ("exit", "instant")))
 
 
 def fallback(kernel: str, error: UnsupportedError) -> Problem:

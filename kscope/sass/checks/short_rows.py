@@ -5,7 +5,7 @@ Independent of the code that wrote it: each time, the row is stored and means bo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -63,7 +63,7 @@ def _permuted(values: list[int]) -> int:
     return sum((both >> 8 * (chosen >> 4 * n & 7) & 0xFF) << 8 * n for n in range(4))
 
 
-_KNOWN = {
+_KNOWN: dict[str, Callable[[list[int]], int]] = {
     "IADD3": lambda some: sum(some) & _M32,
     "VIADD": lambda some: sum(some) & _M32,
     "UIADD3": lambda some: sum(some) & _M32,

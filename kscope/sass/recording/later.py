@@ -189,30 +189,31 @@ class _Pair:
         for text in (text for _, some in shorts for text in some):
             yield self._new(text, code)
             code = None
+        yield from self._tested(tests)
         yield from map(self._new, short_rows.large(registers, other))
-        yield from self._tested(tests, f"ISETP.EQ.U32.AND {on}, PT, R{other}, RZ, {lanes}")
+        yield self._new(f"ISETP.EQ.U32.AND {on}, PT, R{other}, RZ, {lanes}")
         known = "" if state.on is None else f"@P{state.on} "  # elsewhere, what a lane knows was not written
         yield self._new(f"{known}LOP3.LUT R{address}, R{state.offset}, {last}, RZ, 0xc0, !PT")
         yield from map(self._new, short_rows.packed(row, first, registers))
-        count = f"@{on} IADD3 R{state.offset}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ"
+        count = f"@{on} IADD3 R{state.offset}, R{state.offset}, {{:#x}}, RZ"
         more = state.new(f"@{on} IADD3 R{state.extra}, R{state.extra}, 0x1, RZ")
         yield replace(more, word_of=Word(row.key, "count", more=1))
-        yield self._new(count)
+        yield self._new(count.format(layout.RECORD_BYTES))
         keys = first.record.key, second.record.key
         yield self._store(row.quad, address, Word(row.key, more=1, row=row.about, parts=keys))
-        yield from self._tested(tests, f"ISETP.NE.U32.AND {on}, PT, R{other}, RZ, {lanes}")
-        yield _new(state, first, count)
-        yield _new(state, second, f"{known}LOP3.LUT R{other}, R{state.offset}, {last}, RZ, 0xc0, !PT")
-        yield _new(state, second, count)
+        yield from self._tested(tests)
+        yield self._new(f"ISETP.NE.U32.AND {on}, PT, R{other}, RZ, {lanes}")
+        yield _new(state, second, f"{known}IADD3 R{other}, R{state.offset}, {layout.RECORD_BYTES:#x}, RZ")
+        yield _new(state, second, f"{known}LOP3.LUT R{other}, R{other}, {last}, RZ, 0xc0, !PT")
+        yield _new(state, second, count.format(2 * layout.RECORD_BYTES))
         yield self._store(first.quad, address, Word(keys[0]))
         yield self._store(second.quad, other, Word(keys[1]))
 
-    def _tested(self, tests: Sequence[str], last: str) -> Iterator[New]:
+    def _tested(self, tests: Sequence[str]) -> Iterator[New]:
         site = self.sites[0]
         for text in tests:
             new = _new(self.state, site, text, flag=site.flag is not None)
             yield about(site, new) if _reads_guard(site) else new
-        yield self._new(last)
 
     def _new(self, text: str, code: Control | None = None) -> New:
         return replace(self.state.new(text, code), word_of=Word(self.row.key))

@@ -22,6 +22,7 @@ from .registers import RECORD
 from .sites import BEGIN, END, VALUE, Site
 
 _NO_VALUE = (0, False)
+_LARGE = -1 << wire.SHORT_BITS & 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,11 @@ def shorts(row: ShortRow, first: Site, second: Site) -> Iterator[tuple[int, list
 
 def large(registers: Sequence[int], into: int) -> list[str]:
     """Instructions that write the bits to a register for which a row has no room: 0 if all shorts fit."""
-    first, *rest = [f"R{one}" for one in registers]
-    made = list[str]()
-    while rest:
-        second, third, rest = rest[0], (rest[1] if rest[1:] else "RZ"), rest[2:]
-        made.append(f"LOP3.LUT R{into}, {first}, {second}, {third}, 0xfe, !PT")
-        first = f"R{into}"
-    return [*made, f"SHF.R.U32.HI R{into}, RZ, {wire.SHORT_BITS:#x}, {first}"]
+    first, second, third, *rest = [*(f"R{one}" for one in registers), *["RZ"] * (wire.SHORTS - len(registers))]
+    return [
+        f"LOP3.LUT R{into}, {first}, {second}, {third}, 0xfe, !PT",
+        f"LOP3.LUT R{into}, R{into}, {_LARGE:#x}, {rest[0]}, 0xc8, !PT",
+    ]
 
 
 def packed(row: ShortRow, first: Site, registers: Sequence[int]) -> list[str]:

@@ -8,6 +8,7 @@ docs/design/protocol.md has the row's form, docs/design/sass.md what is written 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,21 +53,17 @@ def planned(
         free: registers that nothing uses.
         most: registers that each thread has where they are stored.
     """
+    layouts = defaultdict[tuple[Key, Key], set[RowLayout | None]](set)
+    for first, second in (pair for group in groups for pair in pairwise(group)):
+        layouts[first.record.key, second.record.key].add(_layout(machine, sites, first, second))
     found = dict[tuple[Key, Key], ShortRow]()
-    for group in groups:
-        at = 0
-        while at + 1 < len(group):
-            first, second = group[at : at + 2]
-            keys = first.record.key, second.record.key
-            about = _layout(machine, sites, first, second)
-            if about is not None and keys not in found:
-                quad = next((one for one in free if _quad(one) <= {*free} and one + RECORD <= most), None)
-                if quad is None:
-                    return found
-                free[:] = [one for one in free if one not in _quad(quad)]
-                name = f"{keys[0][0]}, {keys[1][0]}"
-                found[keys] = ShortRow((name, f"row {about.row_id:#x} at {quad}"), quad, about)
-            at += 1 if about is None else 2
+    for keys, some in layouts.items():
+        about, *others = some  # of copies in several loops, several
+        quad = next((one for one in free if _quad(one) <= {*free} and one + RECORD <= most), None)
+        if about is not None and not others and quad is not None:
+            free[:] = [one for one in free if one not in _quad(quad)]
+            name = f"{keys[0][0]}, {keys[1][0]}"
+            found[keys] = ShortRow((name, f"row {about.row_id:#x} at {quad}"), quad, about)
     return found
 
 

@@ -197,3 +197,18 @@ def test_a_row_has_room_for_four_shorts() -> None:
     apart = replace(ARRIVE, flag=9)
     assert not short_rows.planned(code, sites, [(WAIT, apart)], free, 255)
     assert not short_rows.planned(code, sites, [(WAIT, ARRIVE)], free, 126)
+
+
+@pytest.mark.parametrize("other", [1, 0])
+def test_copies_in_two_loops_have_a_row_if_their_records_are_alike(other: int) -> None:
+    again = ["NOP", "NOP", "NOP", "@P1 BRA `({})"]
+    lines = [line.format(name) for name in ("first", "second") for line in again]
+    code = Machine(listed(*lines, "EXIT", first=0, second=4), {})
+    sites = list[Site]()
+    for loop, left in ((0, 1), (4, other)):
+        for name, quad, fixed in (("wait", 108, 0), ("drain", 112, left)):
+            spot = Spot(0, (loop + (quad == 112)) * BYTES, 0, False, source=Source(0, fixed=fixed))
+            begin, end = site("enter", loop, quad, name), site("exit", loop + 1 + (quad == 112), quad, name)
+            sites += [replace(begin, spot=spot), end]
+    groups = [(sites[1], sites[3]), (sites[5], sites[7])]
+    assert len(short_rows.planned(code, sites, groups, list(range(120, 140)), 255)) == other

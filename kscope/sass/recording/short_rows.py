@@ -15,12 +15,12 @@ from itertools import pairwise
 
 from ...capture import wire
 from ...capture.model import RowLayout
-from ..placing.code import Machine
+from ..placing.basic_blocks import Machine
 from ..placing.operands import Source
-from . import sinks
 from .regions import Key
 from .registers import RECORD
 from .sites import BEGIN, END, VALUE, Site
+from .store_places import block_of, loop_of
 
 _NO_VALUE = (0, False)
 _LARGE = -1 << wire.SHORT_BITS & 0xFFFFFFFF
@@ -80,7 +80,7 @@ def _layout(machine: Machine, sites: Sequence[Site], *both: Site) -> RowLayout |
     records, values, clock = list[tuple[int, int, int]](), list[tuple[int, bool]](), 0
     for site in both:
         value = _value(machine, sites, site)
-        if value is None or sinks.loop_of(machine, sinks.block_of(machine, site)) is None:
+        if value is None or loop_of(machine, block_of(machine, site)) is None:
             return None
         end = clock + (site.act == "exit")
         records.append((site.record.id, clock, end))
@@ -99,9 +99,9 @@ def _value(machine: Machine, sites: Sequence[Site], site: Site) -> tuple[int, bo
     """The constant part of a record's value, and True if there is another part; None if several marks write it."""
     if not site.record.valued:
         return _NO_VALUE
-    loop = sinks.loop_of(machine, sinks.block_of(machine, site))
+    loop = loop_of(machine, block_of(machine, site))
     writers = [one for one in sites if one.record.key == site.record.key and one.act != "exit"]
-    inside = {one.spot.source for one in writers if sinks.loop_of(machine, sinks.block_of(machine, one)) == loop}
+    inside = {one.spot.source for one in writers if loop_of(machine, block_of(machine, one)) == loop}
     if len(inside) != 1 or not isinstance(source := inside.pop(), Source):
         return None
     return source.fixed, not source.constant

@@ -10,10 +10,10 @@ from sassvm.launching import Case, judged
 
 from kscope import ptx
 from kscope.errors import UnsupportedError
-from kscope.machine_code import segments
+from kscope.machine_code import instruction_regions
 from kscope.sass.cubin.instructions import Function
 from kscope.sass.placing import labels
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import EACH, HEAD, assembled, functions, needs_tools
 from .test_recording import KERNEL
@@ -42,7 +42,7 @@ def made(tool: str) -> dict[str, Recorded]:
     """The module with one kernel that records, and with both."""
     found, cubin = dict[str, Recorded](), None
     for name, (_, kernel, _) in KERNELS.items():
-        found[name] = recorded(
+        found[name] = record_kernel(
             MODULE, kernel, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()), name, cubin
         )
         cubin = found[name].data
@@ -76,9 +76,9 @@ def test_functions_without_marks_stay_as_they_are(tool: str) -> None:
 def test_the_regions_of_each_kernel_are_kept_in_the_cubin(tool: str) -> None:
     data = made(tool)["leaving"].data
     for name, region in (("turns", "last"), ("leaving", "all")):
-        stacks = {stack for _, stack in segments.segments(data, name)}
+        stacks = {stack for _, stack in instruction_regions.segments(data, name)}
         assert (region,) in stacks
-    assert segments.segments(data, "unmarked") == []
+    assert instruction_regions.segments(data, "unmarked") == []
 
 
 def test_a_kernel_that_the_module_has_not_is_named() -> None:

@@ -16,15 +16,15 @@ from kscope.capture.model import RowLayout
 from kscope.sass.checks import short_rows as checker
 from kscope.sass.cubin.insertion import Word
 from kscope.sass.cubin.instructions import BYTES
-from kscope.sass.placing.code import Machine
+from kscope.sass.placing.basic_blocks import Machine
+from kscope.sass.placing.mark_order import Spot
 from kscope.sass.placing.operands import Source
-from kscope.sass.placing.paths import Spot
-from kscope.sass.recording import later, short_rows
-from kscope.sass.recording.kernel import Recorded, recorded
-from kscope.sass.recording.later import Later
+from kscope.sass.recording import deferred_records, short_rows
+from kscope.sass.recording.deferred_records import Later
+from kscope.sass.recording.kernel import Recorded, record_kernel
+from kscope.sass.recording.lane_state import State
 from kscope.sass.recording.short_rows import ShortRow
 from kscope.sass.recording.sites import Needed, Site
-from kscope.sass.recording.state import State
 
 from .kernels import assembled, needs_tools
 from .listed import listed
@@ -52,7 +52,7 @@ def made(rows: bool, records: int = 256) -> Recorded:
     with pytest.MonkeyPatch.context() as patch:
         if not rows:
             patch.setattr(short_rows, "planned", lambda *_: {})
-        return recorded(
+        return record_kernel(
             found.marked, kernel, lambda code, table: assembled(code, tool, ("-lineinfo",) if table else ()), blocks=1
         )
 
@@ -118,7 +118,7 @@ def texts(state: State, about: RowLayout, second: Site) -> list[tuple[str, Word 
     """What is stored for a row, and what is known when it is."""
     row = ShortRow(("both", "row"), 120, about)
     some = Later((WAIT, second), rows={(WAIT.record.key, second.record.key): row})
-    stored = [one for one in later.stores(some, state, "UR57", Needed(frozenset(), frozenset())) if one.seen]
+    stored = [one for one in deferred_records.stores(some, state, "UR57", Needed(frozenset(), frozenset())) if one.seen]
     known = [
         (f"IMAD.MOV.U32 R{one.quad + word}, RZ, RZ, {value:#x}", Word(one.record.key, "always"))
         for one in (WAIT, second) for word, value in ((1, one.record.id), (3, 1 if one is DRAIN else 0))

@@ -1,13 +1,13 @@
 """Seeded faults: how many are explained by region, value, block and warp, by language and kind of fault.
 
     python bench/faults.py [--trials 5] [--languages triton cupy ...] [--faults arrive trap ...] [--survive shm]
-                           [--seconds 440] [--at-once 8] [--json FILE] [--simulator]
+                           [--seconds 440] [--at-once 8] [--json FILE] [--simulator] [--python cute=PYTHON ...]
 
 A trial is a process (faults_program.py) whose kernel hangs or dies: a seed draws the block, warp and slot of the fault.
 It is explained if `kscope watch` names the role, region, value and block of the culprit, while the kernel hangs and
 after the process has ended; then also that it has ended, and the host's last launches. The last line is the time of a
-new process of `kscope watch --once`, beside concurrent trials. Languages that are not installed are left out;
---simulator needs no GPU.
+new process of `kscope watch --once`, beside concurrent trials. Languages that are not installed are left out,
+except those whose interpreter --python names; --simulator needs no GPU.
 """
 
 from __future__ import annotations
@@ -51,12 +51,14 @@ class Trial:
         language, fault: of LANGUAGES and FAULTS.
         seed: draws the place of the fault.
         survive: where records go.
+        python: the interpreter.
     """
 
     language: str
     fault: str
     seed: int
     survive: str
+    python: str = sys.executable
 
     @property
     def place(self) -> Place:
@@ -99,7 +101,7 @@ def explained(trial: Trial, answers: list[float] | None = None) -> str:
         with (
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(
-                [sys.executable, str(PROGRAM), trial.language, trial.fault, str(trial.seed), trial.survive],
+                [trial.python, str(PROGRAM), trial.language, trial.fault, str(trial.seed), trial.survive],
                 env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
             ) as program,
         ):  # fmt: skip
@@ -175,6 +177,14 @@ def installed(languages: list[str]) -> Iterator[str]:
             continue
 
 
+def interpreter(text: str) -> tuple[str, str]:
+    """A language and its interpreter. Raises argparse.ArgumentTypeError."""
+    language, _, path = text.partition("=")
+    if language not in LANGUAGES or not shutil.which(path):
+        raise argparse.ArgumentTypeError(f"{text}: expected LANGUAGE=PATH, such as cute=/opt/cute/bin/python")
+    return language, path
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=5, help="of each language and fault")
@@ -186,11 +196,17 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--simulator", action="store_true", help="the simulator's kernel, without a GPU")
+    parser.add_argument(
+        "--python", nargs="+", type=interpreter, default=[], metavar="LANGUAGE=PATH", help="of another environment"
+    )
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
-    languages = ["simulator"] if options.simulator else [*installed(options.languages)]
+    pythons = dict[str, str](options.python)
+    here = {*installed([one for one in options.languages if one not in pythons])}
+    languages = [one for one in options.languages if one in here or one in pythons]
+    languages = ["simulator"] if options.simulator else languages
     trials = [
-        Trial(language, fault, options.seed + number, options.survive)
+        Trial(language, fault, options.seed + number, options.survive, pythons.get(language, sys.executable))
         for number in range(options.trials) for fault in options.faults for language in languages
     ]  # fmt: skip
 
@@ -218,6 +234,8 @@ def report(results: dict[Trial, str | None], answers: list[float], path: Path | 
         print(f"! {trial.language} {trial.fault}, seed {trial.seed}: {found}")
     if path is not None:
         rows = [{**asdict(trial), "wrong": found} for trial, found in results.items()]
+        for row in rows:
+            del row["python"]  # a path of this machine
         path.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if good.total() == len(results) else 1
 

@@ -27,7 +27,7 @@ import kscope_sim  # noqa: E402
 from kscope.capture.pools import pool_folder  # noqa: E402
 
 ITERATIONS, WARPS = 4, 32
-START = "import sys; from kscope.cli import main; sys.exit(main())"
+START = "from kscope.__main__ import run; run()"
 """The installed command."""
 STEPS = r"""
 import sys, time

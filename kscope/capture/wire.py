@@ -127,7 +127,7 @@ LAUNCH = Fields(
         ("reserved", "<u4", (4,)),
     ]
 )
-"""Fields that all warps of a launch share, in entry %gridid mod 65,536 of the launch table, which follows the stripes.
+"""Fields that all warps of a launch share, in entry %gridid mod 65,536 of the launch table, to which the gate points.
 The first thread of block 0 writes it, in three stores, if the gate is open; each replay of a graph writes it again.
 """
 CHECK_WORD = 11
@@ -140,11 +140,11 @@ GATE = Fields(
         ("epoch", "<u4"),  # 0   0 = off
         ("stripes", "<u4"),  # 4   number of per-SM stripes; the reserve is the stripe with this index
         ("warp_mask", "<u4"),  # 8   bit w: warp w of a block records
-        ("sampled", "<u4"),  # 12  0: every warp, block and SM records; the masks and the fields below are ignored
-        ("block_magic", "<u8"),  # 16  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
+        ("sampled", "<u4"),  # 12  0: every warp, block and SM records; the masks and the blocks below are ignored
+        ("launches", "<u8"),  # 16  address of the launch table: after the stripes, or in a file
         ("block_first", "<u8"),  # 24  first linear block index that records
         ("block_count", "<u8"),  # 32  number of blocks from there
-        ("book", "<u8"),  # 40  address of a second launch table for kernels compiled with survive=; 0 = none
+        ("block_magic", "<u8"),  # 40  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
         ("reserved", "<u8", (2,)),
         ("sm_mask", "<u4", (MAX_SMS // 32,)),  # 64  bit s: SM s records
     ]

@@ -35,28 +35,16 @@ def launch_entry(kernel: Kernel) -> str:
 
     def row(number: int, operands: Sequence[str]) -> str:
         check = "".join(f" xor.b32 ks_check, ks_check, {one};" for one in operands if one != "ks_check")
-        at = wire.STRIPES_AT + wire.STRIPE_BYTES + 16 * number  # after the stripe of the reserve
-        words = ", ".join(operands)
-        copy = f" @ks_m st.global.v4.u32 [ks_book+{16 * number}], {{{words}}};" if kernel.recording.survive else ""
-        return f"\t{check} @ks_q st.global.v4.u32 [ks_line+{at}], {{{words}}};{copy}\n"
-
-    # the table that outlives the context
-    declared = " .reg .pred ks_m; .reg .b64 ks_book;" if kernel.recording.survive else ""
-    book = (
-        f"\tld.global.u64 ks_book, {gate('book')}; setp.ne.and.u64 ks_m, ks_book, 0, ks_q;"
-        f" mad.wide.u32 ks_book, ks_z, {wire.LAUNCH_BYTES}, ks_book;\n"
-        if kernel.recording.survive
-        else ""
-    )
+        return f"\t{check} @ks_q st.global.v4.u32 [ks_line+{16 * number}], {{{', '.join(operands)}}};\n"
 
     return (
         "KS_LAUNCH:\n"
         f"\t{{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check;"
-        f" .reg .b64 ks_line, ks_a;{declared}\n"
-        f"\tsetp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, {wire.STRIPE_BYTES}, ks_ctl;"
+        " .reg .b64 ks_line, ks_a;\n"
+        # the table's address is in the sector that the entry has read, so it comes from the L1 cache
+        f"\tsetp.eq.u32 ks_q, ks_thread, 0; ld.global.u64 ks_line, {gate('launches')};"
         f" mov.u64 ks_a, %gridid; mov.b64 {{ks_x, ks_y}}, ks_a; and.b32 ks_z, ks_x, {wire.SLOTS - 1};"
         f" mad.wide.u32 ks_line, ks_z, {wire.LAUNCH_BYTES}, ks_line;\n"
-        f"{book}"
         # the thread, 0 here, keeps the sums out of the uniform registers, into which ptxas would move the clocks
         "\tshr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch;"
         f" mov.u32 ks_z, {low}; mov.u32 ks_t, {high};\n"

@@ -81,7 +81,7 @@ class CompiledPass:
         words = device.control + wire.STRIPES_AT
         self._set(
             **addresses, stream=staging.stream, writes=writes, stripes=device.stripes, words_at=words, window=WINDOW,
-            limits_at=words + wire.STRIPE.offset("limit"), launches_at=device.launches, zeros_bytes=len(device.zeros),
+            limits_at=words + wire.STRIPE.offset("limit"), zeros_bytes=len(device.zeros),
             stale=STALE_S, sizes=wire.SIZES, enough_looks=LOOKS, least_log2=LOG2[0], most_log2=LOG2[1],
             header_word=layout.HEADER_WORD, done_word=layout.DONE_WORD,
         )  # fmt: skip
@@ -114,7 +114,8 @@ class CompiledPass:
         }  # fmt: skip
         self._point(self._used)
         self._set(
-            batches=len(batches), epoch=launches.epoch, rate=expander.rate, first_turn=expander.first_turn,
+            launches_at=self._device.launches, batches=len(batches), epoch=launches.epoch, rate=expander.rate,
+            first_turn=expander.first_turn,
             kernels=len(known.kernels), settled=settled, threads=native.threads(), pending=-1,
             **dict.fromkeys(("batch", "fetched", "ready", "last", "freed", "failed", "reading"), 0),
             **dict.fromkeys(("kept", "writing", "keeping"), 0),

@@ -57,7 +57,6 @@ class Device:
         self._place: PoolPlace | None = None
         self._control = driver.allocate(wire.control_bytes(self.facts.sms))
         self.control = self._control.address
-        self.launches = self.control + wire.table_offset(self.facts.sms)
         self.clear(self.control, wire.control_bytes(self.facts.sms), self.stream)
         driver.write(self.control + wire.SIZES_AT, self.sizes.words.view(np.uint8), self.stream)
         driver.synchronize(self.stream)
@@ -160,6 +159,13 @@ class Device:
         """The file that kernels write into; None if they write to the device."""
         return None if self._place is None else self._place.mapped
 
+    @property
+    def launches(self) -> int:
+        """Address of the launch table, which is where the pool is."""
+        if (file := self.mapped) is not None:
+            return int(file.book.ctypes.data)
+        return self.control + wire.table_offset(self.facts.sms)
+
     def _made(self, size: int, open_pool: OpenPool | None) -> PoolPlace:
         if open_pool is None:
             return PoolPlace(self.driver.allocate(size))
@@ -179,7 +185,7 @@ class Device:
         """Open the gate, or close it with epoch 0: first the subset, then the line that kernels read first."""
         gate = self.page[128:256]
         words = subset.gate(epoch, self.facts.sms)
-        words["book"] = 0 if self.mapped is None else self.mapped.book.ctypes.data
+        words["launches"] = self.launches
         gate[:] = np.frombuffer(words.tobytes(), np.uint8)
         self.driver.write(self.control + 16, gate[16:], self.stream)
         self.driver.write(self.control, gate[:16], self.stream)

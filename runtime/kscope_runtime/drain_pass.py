@@ -119,7 +119,7 @@ class Passes:
 
     def watch(self, share: int, wake: int, pauses: tuple[float, float], most: float) -> bool:
         """Wait until once() may find something to take. Returns False at once if it must be called as often as the
-        pauses say: where other readers depend on passes, or little room is left. Arguments: as for Watch.wait().
+        pauses say: where kernels write to a file, or little room is left. Arguments: as for Watch.wait().
         """
         if not self.watches or self.device.mapped is not None or not self.forecast.is_quiet():
             return False

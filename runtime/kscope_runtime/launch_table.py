@@ -220,7 +220,7 @@ class LaunchTable:
     def _take(self, first: int, rows: np.ndarray) -> None:
         """Note the entries of this session among those from slot `first` on."""
         self._read_at[first : first + len(rows)] = time.monotonic()
-        if native.available() and self._device.file is None:
+        if native.available():
             columns = self._rows, self._grid, self._log2
             found = native.call_briefly("learn", rows, len(rows), first, self.epoch, *columns)
             self.next = found if found >= 0 else self.next
@@ -237,9 +237,6 @@ class LaunchTable:
         table[slot] = _words(rows)[which]
         self._grid[slot] = (rows["grid_id"][which] >> np.uint64(wire.SLOT_BITS)).astype(np.uint8)
         self._log2[slot] = rows["layout"][which] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)
-        if (file := self._device.file) is not None:  # entries of kernels that do not write theirs to it
-            later = rows["time"][which] > file.book["time"][slot]
-            file.book[slot[later]] = rows[which[later]]
         newest = slot[np.argmax(rows["time"][which])]
         self.next = (int(newest) + 1) % wire.SLOTS
 

@@ -1,4 +1,4 @@
-"""Device memory whose pool is a file that this process maps: the pool is read and cleared without the device."""
+"""Device memory of which a file has the pool and the launch table: these are read and cleared without the device."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class InFile:
     """
 
     def __init__(self, file: PoolFile, rest: Memory) -> None:
-        self._pool, self._rest = file.pool, rest
-        self._first = file.pool.ctypes.data
+        self._file, self._rest = file.memory, rest
+        self._first = file.memory.ctypes.data
 
     def synchronize(self, stream: int) -> None:
         """Wait for reads."""
@@ -29,18 +29,18 @@ class InFile:
     def read(self, into: Bytes, address: int, stream: int) -> None:
         """Copy to host memory."""
         at = address - self._first
-        if 0 <= at < len(self._pool):
-            np.copyto(into, self._pool[at : at + into.nbytes])
+        if 0 <= at < len(self._file):
+            np.copyto(into, self._file[at : at + into.nbytes])
         else:
             self._rest.read(into, address, stream)
 
     def clear(self, ranges: Ranges) -> bool:
-        """Zero ranges of the pool; False if they are not in it."""
+        """Zero ranges of the file; False if they are not in it."""
         first = ranges.address.astype(np.int64) - self._first
-        if len(first) and not 0 <= int(first[0]) < len(self._pool):
+        if len(first) and not 0 <= int(first[0]) < len(self._file):
             return False
         for at, size in zip(first.tolist(), ranges.size.tolist(), strict=True):
-            self._pool[at : at + size] = 0
+            self._file[at : at + size] = 0
         return True
 
     def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:

@@ -263,7 +263,7 @@ def _marked(source: ASTSource, options: dict[str, int], recording: Recording, ar
 def _assembled(text: str, table: bool = True) -> bytes:
     """The cubin with a line table, by the first ptxas that knows the text's version: Triton's own, then the newest."""
     own = Path(str(triton.__file__)).parent / "backends/nvidia/bin"
-    said = ""
+    errors = ""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "k.ptx"), Path(folder, "k.cubin")
         source.write_text(text)
@@ -272,8 +272,8 @@ def _assembled(text: str, table: bool = True) -> bytes:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 return cubin.read_bytes()
-            said += done.stderr
-    raise AssertionError(said)
+            errors += done.stderr
+    raise AssertionError(errors)
 
 
 def _gpu(arch: int) -> GPUTarget:

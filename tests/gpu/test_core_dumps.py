@@ -26,16 +26,16 @@ def line(text: str) -> int:
 
 
 def started(what: str, folder: Path, *flags: str) -> subprocess.Popen[bytes]:
-    """kscope run --core; its messages are in said.txt."""
+    """kscope run --core; its messages are in messages.txt."""
     run = ["-c", CLOCK, "run"] if "--timeout" in flags else ["-m", "kscope", "run"]
     command = [sys.executable, *run, "--core", *flags, str(PROGRAM), what]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with (folder / "said.txt").open("wb") as said:
-        return subprocess.Popen(command, cwd=folder, env=env, stderr=said)
+    with (folder / "messages.txt").open("wb") as messages:
+        return subprocess.Popen(command, cwd=folder, env=env, stderr=messages)
 
 
-def said(folder: Path) -> str:
-    return (folder / "said.txt").read_text()
+def messages(folder: Path) -> str:
+    return (folder / "messages.txt").read_text()
 
 
 def dumped(what: str, folder: Path, table: Table | None = None) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def dumped(what: str, folder: Path, table: Table | None = None) -> dict[str, Any
     program = started(what, folder)
     try:
         wait_until(lambda: (folder / "hangs").exists() or program.poll() is not None)
-        assert program.poll() is None, said(folder)
+        assert program.poll() is None, messages(folder)
         time.sleep(0.5)
         began = time.monotonic()
         command = [sys.executable, "-m", "kscope", "watch", "--core", "--json", str(program.pid)]
@@ -53,7 +53,7 @@ def dumped(what: str, folder: Path, table: Table | None = None) -> dict[str, Any
         program.wait(60)
     finally:
         program.kill()
-    assert program.returncode == 128 + 6 and "ends it" in done.stderr, said(folder)
+    assert program.returncode == 128 + 6 and "ends it" in done.stderr, messages(folder)
     (file,) = folder.glob("*.core")
     if table is not None:
         table(f"core dump, {what}", f"{took:.2f} s, {file.stat().st_size / 1e6:.1f} MB")
@@ -99,10 +99,10 @@ def test_a_kernel_that_fails_is_dumped_where_it_failed(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("*.core")
     found = verdict(file)
     failed: list[LaunchState] = [one for one in found.launches if any(group.exception for group in one.groups)]
-    assert failed or any("illegal address" in problem for problem in found.problems), said(tmp_path)
-    assert f":{line('triton fails here')}" in said(tmp_path)
+    assert failed or any("illegal address" in problem for problem in found.problems), messages(tmp_path)
+    assert f":{line('triton fails here')}" in messages(tmp_path)
 
 
 def test_the_time_out_dumps(tmp_path: Path) -> None:
-    assert started("plain", tmp_path, "--timeout", "1m").wait(300) == 124, said(tmp_path)
-    assert f"warps 0-3 of block 5 were at {PROGRAM}:{line('triton waits here')}" in said(tmp_path)
+    assert started("plain", tmp_path, "--timeout", "1m").wait(300) == 124, messages(tmp_path)
+    assert f"warps 0-3 of block 5 were at {PROGRAM}:{line('triton waits here')}" in messages(tmp_path)

@@ -63,10 +63,10 @@ def test_warps_are_seen_while_they_wait_and_the_program_ends_as_without_mps(
                     return ("in", "wait_full", "5") in found
 
                 wait_until(lambda: waits() or program.poll() is not None)
-                said, errors = program.communicate("go\n", timeout=PATIENCE_S)
+                printed, errors = program.communicate("go\n", timeout=PATIENCE_S)
             finally:
                 program.kill()
         assert program.returncode == 0, errors
         # beside other tests the warp may wait for 2^32 cycles, about two seconds
-        assert said in ("4 records; []\n", "4 records; ['wrap']\n")
+        assert printed in ("4 records; []\n", "4 records; ['wrap']\n")
         assert not list(Path(folder).glob("*.pool"))

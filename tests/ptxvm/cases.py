@@ -230,8 +230,8 @@ def samplings(draw: st.DrawFn, total: int) -> Subset:
 
 
 @st.composite
-def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False) -> Case:
-    """A whole case; roomy=True: everything is sampled and every lane finds a slab."""
+def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, ample: bool = False) -> Case:
+    """A whole case; ample=True: everything is sampled and every lane finds a slab."""
     recording = draw(recordings)
     specs = SPECS if draw(st.booleans()) else (None,)
     kernel = draw(kernels(specs, depth))
@@ -249,8 +249,8 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
     units = wire.slab_units(log2_records(size if recording.records == "auto" else recording.records))
     case = Case(
         kernel, recording, shape, tuple(blocks), tuple(sorted({0, *chosen})),
-        Pool((Ring(14), Ring(14), Ring(14))) if roomy else draw(pools(units)),
-        Subset() if roomy else draw(samplings(shape.grid[0] * shape.grid[1] * shape.grid[2])),
+        Pool((Ring(14), Ring(14), Ring(14))) if ample else draw(pools(units)),
+        Subset() if ample else draw(samplings(shape.grid[0] * shape.grid[1] * shape.grid[2])),
         tuple(draw(st.lists(st.sampled_from([0, 1, 5, 33, 131, 511]), min_size=1, max_size=3))),
         draw(st.integers(1, (1 << 64) - 1)), draw(clocks), draw(st.sampled_from(["turns", "lockstep", "random"])),
         draw(st.integers(0, 1 << 16)), draw(st.sampled_from([0, (1 << 64) - 1, 0x5A5A5A5A_DEADBEEF])),
@@ -258,6 +258,6 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
     )  # fmt: skip
     if draw(st.integers(0, 3)) == 3:  # no clusters before sm_90
         case = replace(case, arch="80", shape=replace(shape, cluster=(1, 1, 1), clustered=False))
-    if not roomy and draw(st.integers(0, 19)) == 13:
+    if not ample and draw(st.integers(0, 19)) == 13:
         return replace(case, bound=draw(st.booleans()), epoch=0)
     return case

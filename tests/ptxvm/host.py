@@ -104,7 +104,8 @@ class Host:
         self.pool, self.subset, self.epoch = pool, subset or Subset(), epoch
         self.blocks: dict[int, Dim] = {}  # of the launches, by the low bits of their linear numbers
         self.memory = Memory()
-        self.control = self.memory.allocate("control", wire.control_bytes(pool.stripes))
+        self.control = self.memory.allocate("control", wire.table_offset(pool.stripes))
+        self.launches = self.memory.allocate("launches", wire.SLOTS * wire.LAUNCH_BYTES)
         self.rings: list[Allocation] = []
         at = RING_BASE
         for number, ring in enumerate(pool.rings):
@@ -114,6 +115,7 @@ class Host:
             self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=base))
             at += wire.SEGMENT_BYTES
         gate = self.subset.gate(epoch, pool.stripes)
+        gate["launches"] = self.launches.base
         self.control.data[: wire.GATE_BYTES] = gate.tobytes()
         sizes = np.full(wire.SIZES, records - 1, np.uint32)
         self.control.data[wire.SIZES_AT : wire.STRIPES_AT] = sizes.tobytes()
@@ -155,9 +157,9 @@ class Host:
             n = heads[access.address]
             ring, units = self.pool.rings[n], access.value
             room, at = (ring.limit - access.old) & M32, access.old % ring.units
-            roomy, fits = units <= room <= ring.units, at + units <= ring.units
+            ample, fits = units <= room <= ring.units, at + units <= ring.units
             address = self.rings[n].base + at * wire.UNIT
-            found.append(Claim(access.thread, n, access.old, units, roomy and fits, roomy and not fits, address))
+            found.append(Claim(access.thread, n, access.old, units, ample and fits, ample and not fits, address))
         return found
 
     def room_when_lost(self) -> dict[Thread, int]:
@@ -185,7 +187,7 @@ class Host:
 
     def table(self) -> np.ndarray:
         """The launch table as it is now, (SLOTS,) wire.LAUNCH."""
-        return np.frombuffer(self.control.data, wire.LAUNCH, wire.SLOTS, wire.table_offset(self.pool.stripes))
+        return np.frombuffer(self.launches.data, wire.LAUNCH)
 
     def units(self, stripe: int) -> Units:
         """A stripe's ring as it is now, (n, 8)."""

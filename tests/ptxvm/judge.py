@@ -30,7 +30,7 @@ def require(true: bool, sentence: str) -> None:
 
 def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
     """Every store to the pool is inside a slab granted to the storing thread, and starts at its own line; the
-    control block is only added to, except for the entry of the launch in its table."""
+    control block is only added to, and of the launch table only the launch's entry is written."""
     granted: dict[Thread, range] = {}
     for claim in host.claims():
         require(claim.units == units, f"a claim of {claim.units} units where a slab has {units}")
@@ -38,8 +38,8 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
             require(claim.thread not in granted, "a thread was granted two slabs")
             granted[claim.thread] = range(claim.address, claim.address + units * wire.UNIT)
     pool = [range(ring.base, ring.base + len(ring.data)) for ring in host.rings]
-    control = range(host.control.base, host.control.base + wire.table_offset(host.pool.stripes))
-    table = range(control.stop, host.control.base + len(host.control.data))
+    control = range(host.control.base, host.control.base + len(host.control.data))
+    table = range(host.launches.base, host.launches.base + len(host.launches.data))
     for access in host.memory.log:
         if access.address in control:
             require(access.op == "add", f"line {access.line}: the control block is written by {access.op}")

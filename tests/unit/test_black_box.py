@@ -262,6 +262,17 @@ sys.exit(code)
 """
 
 
+def test_the_command_that_looks_once_writes_all_of_its_answer_before_it_ends(pools: Path, tmp_path: Path) -> None:
+    start("kill", tmp_path, "--survive", "shm").communicate(timeout=PATIENCE_S)
+    (file,) = pools.iterdir()
+    command = [sys.executable, "-m", "kscope", "watch", "--once"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([*command, str(file)], env=env, capture_output=True, text=True, check=True)
+    assert "in `wait_full` (value 7)" in done.stdout and done.stdout.endswith("\n\n") and not done.stderr
+    failed = subprocess.run([*command, str(tmp_path)], env=env, capture_output=True, text=True, check=False)
+    assert failed.returncode == 2 and failed.stderr.startswith("kscope: "), failed.stderr
+
+
 def test_the_first_answer_waits_for_nothing_that_it_does_not_need(pools: Path, tmp_path: Path) -> None:
     start("kill", tmp_path, "--survive", "shm").communicate(timeout=PATIENCE_S)
     (file,) = pools.iterdir()

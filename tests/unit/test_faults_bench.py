@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,6 +44,18 @@ def test_the_simulators_faults_are_explained(fault: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"simulator  {fault:<8} 1 of 1" in done.stdout
+
+
+def test_a_language_may_have_an_interpreter_of_another_environment(faults: Any, tmp_path: Path) -> None:
+    other, used = tmp_path / "python", tmp_path / "used"
+    other.write_text(f'#!/bin/sh\necho "$2" > {used}\nexec {sys.executable} "$@"\n')
+    other.chmod(0o700)
+    assert faults.interpreter(f"cute={other}") == ("cute", str(other))
+    assert faults.explained(faults.Trial("simulator", "kill", 3, "shm", str(other))) == ""
+    assert used.read_text() == "simulator\n"
+    for wrong in (str(other), f"none={other}", "cute=", f"cute={other}s"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected LANGUAGE=PATH"):
+            faults.interpreter(wrong)
 
 
 def found(group: Group, *, running: bool = False, stack: tuple[tuple[str, int, str], ...] = (("a.py", 1, "f"),)) -> Any:

@@ -221,7 +221,7 @@ def test_any_launch_of_optimized_loops_records_what_its_marks_mean(
 
 
 @examples(20)
-@given(cases(threads=2, roomy=True), _kernels, st.sampled_from(STRATEGIES))
+@given(cases(threads=2, ample=True), _kernels, st.sampled_from(STRATEGIES))
 def test_own_and_shared_loop_registers_record_the_same(drawn: Case, kernel: KernelText, who: Strategy) -> None:
     def slabs(outcome: Outcome) -> dict[Any, list[Any]]:
         return {slab.key: slab.records().tolist() for slab in outcome.slabs}

@@ -135,7 +135,7 @@ def test_the_decoder_reads_every_record_of_any_launch(case: Case) -> None:
 
 @examples(30)
 @given(
-    cases(threads=2, roomy=True),
+    cases(threads=2, ample=True),
     st.lists(st.sampled_from([1, 100, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 3 << 32]), min_size=1, max_size=7),
 )
 def test_a_long_duration_is_never_printed_as_a_short_one(case: Case, steps: list[int]) -> None:

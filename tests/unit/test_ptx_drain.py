@@ -39,7 +39,7 @@ class Metal:
     def __init__(self, host: Host, between: Callable[[], None]) -> None:
         self.host, self.between, self.driver = host, between, self
         self.control, self.stripes = host.control.base, len(host.rings)
-        self.launches = self.control + wire.table_offset(self.stripes - 1)
+        self.launches = host.launches.base
         self.facts, self.layouts = SimpleNamespace(max_clock_khz=0), Layouts()
         self.file = self.mapped = None
         self.sizes = SlabSizes(host.sizes())

@@ -293,4 +293,4 @@ def test_a_pairing_check_that_ignores_redefined_guards_is_detected(monkeypatch: 
             return True
         return any(any(one.open.values()) and not one.thread.quit for one in outcome.ideals.values())
 
-    assert find(st.tuples(cases(threads=4, roomy=True), loose_kernels()), unsound, settings=search(ENOUGH))
+    assert find(st.tuples(cases(threads=4, ample=True), loose_kernels()), unsound, settings=search(ENOUGH))

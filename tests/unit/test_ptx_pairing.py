@@ -47,7 +47,7 @@ def test_deleted_enters_and_exits_are_always_reported(case: Case, which: int) ->
 
 
 @examples(30)
-@given(cases(threads=4, roomy=True), loose_kernels())
+@given(cases(threads=4, ample=True), loose_kernels())
 def test_names_accepted_by_the_pairing_check_pair_on_every_executed_path(case: Case, kernel: KernelText) -> None:
     """The check is sound: of the names that it lets pass, no thread leaves one open, unless by `exit`, enters one at
     another depth, or exits one that is not open."""

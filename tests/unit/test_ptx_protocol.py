@@ -47,7 +47,7 @@ def test_any_launch_records_exactly_what_its_marks_mean(case: Case) -> None:
 
 
 @examples(30)
-@given(cases(depth=3, threads=3, roomy=True))
+@given(cases(depth=3, threads=3, ample=True))
 def test_deep_nesting_is_recorded_in_order_of_ends(case: Case) -> None:
     outcome = judged(execute(case))
     assert len(outcome.slabs) == len(outcome.host.claims())
@@ -255,7 +255,9 @@ def drained(case: Case, gaps: list[int], host_of: type[Drain]) -> None:
 
 
 @examples(30)
-@given(cases(threads=8, roomy=True), st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 7, 8])), max_size=20))
+@given(
+    cases(threads=8, ample=True), st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 7, 8])), max_size=20)
+)
 def test_lanes_record_completely_or_not_at_all_around_a_session_change(
     case: Case, changes: list[tuple[int, int]]
 ) -> None:

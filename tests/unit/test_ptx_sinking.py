@@ -23,7 +23,7 @@ def by_lane(outcome: Outcome) -> dict[tuple[int, int, int, int], tuple[bytes, by
 
 
 @examples(15)
-@given(cases(depth=3, threads=2, roomy=True), st.sampled_from([1, 2, 3, 64]))
+@given(cases(depth=3, threads=2, ample=True), st.sampled_from([1, 2, 3, 64]))
 def test_deferred_and_in_place_stores_record_the_same(case: Case, pending: int) -> None:
     in_place = judged(execute(replace(case, recording=replace(case.recording, pending=0))))
     for most in (pending, 8):
@@ -40,7 +40,7 @@ several = st.lists(assigned, min_size=1, max_size=3).map(tuple)
 
 
 @examples(15)
-@given(cases(depth=1, threads=2, roomy=True), several, several, VALUES, st.sampled_from([0, 1, 8]))
+@given(cases(depth=1, threads=2, ample=True), several, several, VALUES, st.sampled_from([0, 1, 8]))
 def test_a_loops_counter_that_is_moved_changes_no_record(
     case: Case, work: tuple[Node, ...], tail: tuple[Node, ...], when: str, pending: int
 ) -> None:

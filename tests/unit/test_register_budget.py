@@ -271,9 +271,9 @@ def test_register_bounds_refused_by_the_assembler_are_dropped():
 
 def test_register_bounds_are_independent_between_kernels_of_a_module():
     def measure(text: str) -> Usage:
-        plain, roomy = "kscope" not in text, ".minnctapersm" in text
-        large, small = 250 if plain else 255 if roomy else 168, 60 if plain else 64 if ".maxnreg" in text else 68
-        return Usage(False, 0 if plain or roomy else 64, large, (("large", large), ("small", small)))
+        plain, ample = "kscope" not in text, ".minnctapersm" in text
+        large, small = 250 if plain else 255 if ample else 168, 60 if plain else 64 if ".maxnreg" in text else 68
+        return Usage(False, 0 if plain or ample else 64, large, (("large", large), ("small", small)))
 
     head, body = MARKED[: MARKED.index(".visible")], MARKED[MARKED.index(".visible") :]
     large, small = (body.replace(" k()", f" {name}()") for name in ("large", "small"))

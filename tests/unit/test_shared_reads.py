@@ -76,7 +76,7 @@ row = st.one_of(st.permutations((*NAMES, "überlauf")), st.lists(st.sampled_from
 
 
 @examples(15)
-@given(cases(depth=1, threads=2, roomy=True), row, st.sampled_from([1, 2, 8]))
+@given(cases(depth=1, threads=2, ample=True), row, st.sampled_from([1, 2, 8]))
 def test_shared_clock_reads_record_what_the_marks_mean(case: Case, names: list[str], pending: int) -> None:
     kernel = written((Node("loop", ("bottom", 3), (regions(*names), ())),))
     judged(execute(replace(case, kernel=kernel, recording=replace(case.recording, pending=pending))))

@@ -558,7 +558,7 @@ template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
     "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n" \
     "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n" \
     "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n" \
-    "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n" \
+    "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+40];\n" \
     "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n" \
     "KS_CHOSEN:\n" \
     STRIPE \
@@ -592,18 +592,17 @@ template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
     "KS_DONE:\n" \
     "bra.uni KS_BODY;\n" \
     "KS_LAUNCH:\n" \
-    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a; .reg .pred ks_m; .reg .b64 ks_book;\n" \
-    "setp.eq.u32 ks_q, ks_thread, 0; mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n" \
-    "ld.global.u64 ks_book, [ks_ctl+40]; setp.ne.and.u64 ks_m, ks_book, 0, ks_q; mad.wide.u32 ks_book, ks_z, 64, ks_book;\n" \
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check; .reg .b64 ks_line, ks_a;\n" \
+    "setp.eq.u32 ks_q, ks_thread, 0; ld.global.u64 ks_line, [ks_ctl+16]; mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; and.b32 ks_z, ks_x, 65535; mad.wide.u32 ks_line, ks_z, 64, ks_line;\n" \
     "shr.u32 ks_check, ks_thread, 5; add.u32 ks_check, ks_check, ks_epoch; mov.u32 ks_z, %4; mov.u32 ks_t, %5;\n" \
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16640], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+0], {ks_x, ks_y, ks_z, ks_t};\n" \
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+0], {ks_x, ks_y, ks_z, ks_t};\n" \
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n" \
     "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n" \
     "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n" \
     KSCOPE_CLUSTER_ \
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16656], {ks_x, ks_y, ks_z, ks_t}; @ks_m st.global.v4.u32 [ks_book+16], {ks_x, ks_y, ks_z, ks_t};\n" \
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t; @ks_q st.global.v4.u32 [ks_line+16], {ks_x, ks_y, ks_z, ks_t};\n" \
     "mov.b64 {ks_x, ks_y}, ks_g; mov.u32 ks_z, %6;\n" \
-    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+16672], {ks_x, ks_y, ks_z, ks_check}; @ks_m st.global.v4.u32 [ks_book+32], {ks_x, ks_y, ks_z, ks_check};\n" \
+    "xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; @ks_q st.global.v4.u32 [ks_line+32], {ks_x, ks_y, ks_z, ks_check};\n" \
     "}\n" \
     "bra.uni KS_DONE;\n" \
     "KS_AGAIN:\n" \

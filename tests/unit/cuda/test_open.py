@@ -9,7 +9,6 @@ import pytest
 from nvcc import IN_PLACE, MARKS, compiled, kernel, needs_nvcc, recorded
 from ptxvm.host import Host, Pool, Ring
 from ptxvm.machine import Grid, Launch, steps
-from ptxvm.machine import run as run_threads
 
 from kscope.capture import layout, wire
 from kscope.capture.open_words import is_entered, open_words, torn
@@ -97,19 +96,3 @@ def test_packed_marks_with_open_are_of_both_kinds() -> None:
 def test_build_tools_get_the_flag() -> None:
     assert "-DKSCOPE_OPEN=1" in flags(open=True)
     assert not any("OPEN" in flag for flag in flags())
-
-
-def test_a_launch_is_also_known_where_it_outlives_the_context() -> None:
-    host = Host(Pool((Ring(12), Ring(4))))
-    book = host.memory.allocate("book", wire.SLOTS * wire.LAUNCH_BYTES)
-    gate = np.frombuffer(bytes(host.control.data[: wire.GATE_BYTES]), wire.GATE).copy()
-    gate["book"] = book.base
-    host.control.data[: wire.GATE_BYTES] = gate.tobytes()
-    out = host.memory.allocate("out", 256)
-    arguments = [out.base, 1]
-    program = host.load(text(IN_PLACE).decode())
-    run_threads(Launch(program, host.memory, "k", Grid((1, 1, 1), (32, 1, 1)), arguments, [(0, 0, 0)]).start(), "turns")
-    at = wire.table_offset(host.pool.stripes)
-    table = bytes(host.control.data[at : at + wire.SLOTS * wire.LAUNCH_BYTES])
-    assert any(table)
-    assert bytes(book.data) == table

@@ -31,7 +31,7 @@ EMITTING = (
     "sass/cubin/info.py",  # CuTe's use of registers
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
-SCHEDULING = ("sass", "machine_code/segments.py", "lowering/schedule_placement.py")
+SCHEDULING = ("sass", "machine_code/segments.py", "machine_code/control_words.py", "lowering/schedule_placement.py")
 """The code that placement="schedule" needs besides."""
 
 

@@ -58,13 +58,13 @@ def placed(
     allocation: registers.Allocation,
     opened: Mapping[int, frozenset[int]],
     stores: int,
-    control: int,
+    control: int | None,
     most: int,
 ) -> Claim:
     """Place the claim of a kernel.
 
         begin   at the entry: clocks, the control block's address
-        load    at the kernel's first wait: loads of the gate
+        load    at the entry, or at the kernel's first wait: loads of the gate
         test    before the first wait for memory: is the gate open?
         claim   after the kernel's code, and back: lanes, atomic, head
 
@@ -78,7 +78,7 @@ def placed(
         allocation: registers of records and state.
         opened: registers that a region's begin or a mark's value writes, by address.
         stores: the first address at which a record is stored.
-        control: offset of the control block's address in constant bank 3.
+        control: offset of the control block's address in constant bank 3; None for moves of it.
         most: registers a thread that it may use.
 
     Raises:
@@ -136,19 +136,19 @@ def _at(
     claim: Fragment,
     kernel: ptx.Kernel,
     allocation: registers.Allocation,
-    control: int,
+    control: int | None,
     at: int,
     written: frozenset[int],
 ) -> Claim:
     function, state = known.function, allocation.state
     early, late = claim_registers.free(known, at, written, state.registers | _of_ids(allocation, written))
-    boards, gate, loaded = claim_registers.boards(function, at)
+    boards, gate, loaded = claim_registers.boards(function, at, control is None)
     second = claim_registers.blocks(claim, early, late, there(claim, kernel, state), state.registers)
     stays = claim_registers.stays(claim, fragments.between(kernel), second, frozenset(early))
     used = frozenset(second.values()) - claim_registers.untouched(claim, second)
     others = [one for one in early if one not in used]
     predicate, descriptor = free_predicate(function, loaded), fragments.descriptor(claim)
-    begin = beginning.begun(kernel, stays, others, gate, control, predicate, descriptor, state.descriptor)
+    begin = beginning.begun(kernel, stays, others, gate, control, predicate, descriptor, state.descriptor, not loaded)
     place = Place(known, at, written, late, second, boards, gate)
     test, cold, rare, highest = claimed(place, claim, kernel, allocation, begin.where)
     begins, loads = begin.clocks, begin.loads

@@ -5,7 +5,6 @@ every session, in graphs, and on every GPU.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -68,7 +67,7 @@ def launch() -> Launched:
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The code of kernels, as it is loaded."""
     backend, found = registry.backend("cuda"), list[bytes]()
     real = backend.patched
@@ -79,12 +78,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
 
     monkeypatch.setattr(backend, "patched", kept)
     doubled.device_caches.clear()
-    yield found
+    return found
 
 
 def recorded(prof: Any) -> int:
-    """The number of records, in machine code and without doubts."""
-    assert not doubts(prof.trace)
+    """The number of records, all of them from machine code, of which none was lost."""
+    assert not [one for one in doubts(prof.trace) if one.startswith(("placement", "metadata", "lost", "driver"))]
     return len(prof.trace)
 
 
@@ -188,7 +187,7 @@ def test_each_gpu_has_an_address_of_its_own(launch: Launched, loaded: list[bytes
                     for _ in range(times + device):
                         one()
                     assert one.is_right()
-        assert not doubts(prof.trace)
+        assert recorded(prof) == (2 * times + 1) * RECORDS
         for device in launches:
             assert len(prof.trace.filter(device=device)) == (times + device) * RECORDS
     found = [one for cubin in loaded for one in addresses(cubin)]
@@ -208,7 +207,7 @@ with kscope.profile(placement="schedule") as prof:
     assert launch.is_right()
 assert len(prof.trace) == RECORDS, len(prof.trace)
 assert addresses(kernel.asm["cubin"]) == [0]
-print([hex(one) for cubin in found for one in addresses(cubin)])
+assert len([one for cubin in found for one in addresses(cubin) if one >> 32]) == 1
 """
 
 
@@ -216,5 +215,4 @@ def test_processes_share_a_cache(launch: Launched, tmp_path: Any) -> None:
     for size in (1, 1 << 24):
         done = python(PROGRAM, size, TRITON_CACHE_DIR=str(tmp_path))
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("['0x7") or done.stdout.startswith("['0x"), done.stdout
     assert len(list(tmp_path.rglob("*.cubin"))) == 1

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from control_addresses import addresses, constant
+from unit.sass.kernels import ASSEMBLERS, EACH, assembled, functions, needs_tools
+from unit.sass.test_recording import KERNEL, MARKED, made
+from unit.sass.test_several_kernels import made as made_of_two
 
 from kscope.errors import FormatError
 from kscope.machine_code import control_words, elf
 from kscope.machine_code.control_words import UNPATCHED, Moves, moves, patched
-from unit.sass.kernels import ASSEMBLERS, EACH, assembled, functions, needs_tools
-from unit.sass.test_recording import KERNEL, MARKED, made
-from unit.sass.test_several_kernels import made as made_of_two
 
 pytestmark = needs_tools
 FIRST, SECOND = 0x7F34_1234_5678, 0x7FA0_8800_0200

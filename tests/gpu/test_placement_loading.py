@@ -8,8 +8,6 @@ import threading
 from typing import Any
 
 import pytest
-import triton
-import triton.language as tl
 from control_addresses import addresses
 
 import kscope
@@ -25,16 +23,6 @@ RECORDS = 2 * BLOCKS * WARPS
 pytestmark = pytest.mark.filterwarnings("ignore:(?s)kscope.*never ran on a device:UserWarning")
 
 
-@triton.jit
-def doubled(a, out, BLOCK: tl.constexpr):
-    """Two records a warp."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    with kscope.region("load"):
-        x = tl.load(a + at)
-    with kscope.region("store"):
-        tl.store(out + at, x * 2)
-
-
 class Launched:
     """The kernel on the current device."""
 
@@ -45,6 +33,8 @@ class Launched:
         self.out = torch.zeros_like(self.a)
 
     def __call__(self) -> Any:
+        from .kernels import doubled
+
         return doubled[(BLOCKS,)](self.a, self.out, SIZE, num_warps=WARPS)
 
     def is_right(self) -> bool:
@@ -69,6 +59,8 @@ def launch() -> Launched:
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The code of kernels, as it is loaded."""
+    from .kernels import doubled
+
     backend, found = registry.backend("cuda"), list[bytes]()
     real = backend.patched
 
@@ -195,7 +187,7 @@ def test_each_gpu_has_an_address_of_its_own(launch: Launched, loaded: list[bytes
 
 
 PROGRAM = """
-from gpu.test_placement_loading import RECORDS, Launched, addresses, doubled, kscope
+from gpu.test_placement_loading import RECORDS, Launched, addresses
 from kscope.instrument import registry
 backend, found = registry.backend("cuda"), []
 real = backend.patched

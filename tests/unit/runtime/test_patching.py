@@ -96,7 +96,12 @@ def test_a_thread_without_a_context_gets_the_devices_primary_one(
 
 def test_it_is_safe_while_a_graph_is_captured(bench: Make, cubin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     rig, modes, call = bench(), list[int](), FakeDriver._call
-    monkeypatch.setattr(FakeDriver, "_call", lambda self, name: (modes.append(self.strict[-1]), call(self, name))[1])
+
+    def noted(driver: FakeDriver, name: str) -> Gpu:
+        modes.append(driver.strict[-1])
+        return call(driver, name)
+
+    monkeypatch.setattr(FakeDriver, "_call", noted)
     rig.backend.patched(cubin)
     assert set(modes) == {1} and rig.driver.strict == [0]
 

@@ -26,7 +26,7 @@ class Begin:
 
     Attributes:
         clocks: reads the anchor's clocks, and loads the control block's address if it is a constant.
-        loads: loads the gate; empty if the entry code does.
+        loads: loads the gate; before that, moves the address if it is not a constant.
         where: the register of each value after these, by name.
     """
 
@@ -44,7 +44,6 @@ def begun(
     predicate: int,
     descriptor: str,
     pair: int,
-    at_once: bool,
 ) -> Begin:
     """Return the entry code of a kernel.
 
@@ -57,7 +56,6 @@ def begun(
         predicate: free at the gate's load.
         descriptor: the constant with the descriptor of global memory.
         pair: the first of two uniform registers for it.
-        at_once: the entry code loads the gate.
 
     Raises:
         UnsupportedError: there are too few registers.
@@ -68,6 +66,7 @@ def begun(
     loaded, block = Control(writes=board), f"desc[UR{pair}][R{low}.64"
     address = _address(kernel, low, high, control, board)
     clocks = [
+        *(() if control is None else address),
         new(f"CS2R R{where[_CLOCK[0]]}, SR_CLOCKLO"),
         new(f"CS2R R{where[_TIME[0]]}, SR_GLOBALTIMERLO"),
         new(f"CS2R.32 R{where[_AGAIN]}, SR_CLOCKLO"),
@@ -76,21 +75,17 @@ def begun(
         *([new(f"MOV R{where[_LAST]}, RZ")] if kernel.sized else ()),
     ]
     waits = Control(waits=_awaited(kernel, control, board))
-    test = [
+    loads = [
+        *(address if control is None else ()),
         new(f"ULDC.64 UR{pair}, {descriptor}"),
         # no control block is in the first 4 GiB of a device's addresses
         new(f"ISETP.NE.U32.AND P{predicate}, PT, R{high}, RZ, PT", waits),
+        new(f"@P{predicate} LDG.E.128 R{first}, {block}]", loaded),
     ]
-    loads = [new(f"@P{predicate} LDG.E.128 R{first}, {block}]", loaded)]
     if kernel.sized:
         size = int(kernel.size_offset or "0")
         loads.append(new(f"@P{predicate} LDG.E R{where[_LAST]}, {block}+{size:#x}]", loaded))
-    if not at_once:
-        before = () if control is None else address
-        return Begin((*before, *clocks), (*(address if control is None else ()), *test, *loads), where)
-    if control is None:  # the test takes effect while the clocks are read
-        return Begin((*address, *clocks[:2], *test, *clocks[2:], *loads), (), where)
-    return Begin((*address, *clocks, *test, *loads), (), where)
+    return Begin(tuple(clocks), tuple(loads), where)
 
 
 def _address(kernel: ptx.Kernel, low: int, high: int, control: int | None, board: int) -> list[New]:

@@ -87,19 +87,18 @@ def warp_predicates(function: Function, fragment: Fragment, at: int) -> dict[int
     return dict(zip(used, free, strict=False))
 
 
-def boards(function: Function, at: int, at_once: bool = False) -> tuple[dict[int, int], int, int]:
+def boards(function: Function, at: int) -> tuple[dict[int, int], int, int]:
     """Scoreboards of the claim, none of which a DEPBAR counts; the gate's; and the instruction before which the gate's
     load is inserted.
 
     The claim's scoreboards count no kernel instruction there if possible: waiting for a shared one would wait for the
     kernel's loads. The gate's load is inserted where the kernel first waits for a scoreboard, or after its last use of
     the gate's scoreboard before the claim, so that the kernel does not wait for the gate together with its own
-    operations. If its address needs no wait (`at_once`), it is inserted at the entry, if the kernel does not use that
-    scoreboard before the claim.
+    operations.
     """
     free = registers.uncounted(function)
     ahead = [one for one in function.instructions if one.at < at]
-    first = 0 if at_once else next((one.at for one in ahead if one.control.waits), at)
+    first = next((one.at for one in ahead if one.control.waits), at)
 
     def behind_uses(board: int) -> int:
         return max([first, *(one.at + BYTES for one in ahead if board in _used(one))])

@@ -64,7 +64,7 @@ def placed(
     """Place the claim of a kernel.
 
         begin   at the entry: clocks, the control block's address
-        load    at the entry, or at the kernel's first wait: loads of the gate
+        load    at the kernel's first wait: loads of the gate
         test    before the first wait for memory: is the gate open?
         claim   after the kernel's code, and back: lanes, atomic, head
 
@@ -142,13 +142,13 @@ def _at(
 ) -> Claim:
     function, state = known.function, allocation.state
     early, late = claim_registers.free(known, at, written, state.registers | _of_ids(allocation, written))
-    boards, gate, loaded = claim_registers.boards(function, at, control is None)
+    boards, gate, loaded = claim_registers.boards(function, at)
     second = claim_registers.blocks(claim, early, late, there(claim, kernel, state), state.registers)
     stays = claim_registers.stays(claim, fragments.between(kernel), second, frozenset(early))
     used = frozenset(second.values()) - claim_registers.untouched(claim, second)
     others = [one for one in early if one not in used]
     predicate, descriptor = free_predicate(function, loaded), fragments.descriptor(claim)
-    begin = beginning.begun(kernel, stays, others, gate, control, predicate, descriptor, state.descriptor, not loaded)
+    begin = beginning.begun(kernel, stays, others, gate, control, predicate, descriptor, state.descriptor)
     place = Place(known, at, written, late, second, boards, gate)
     test, cold, rare, highest = claimed(place, claim, kernel, allocation, begin.where)
     begins, loads = begin.clocks, begin.loads

@@ -71,7 +71,7 @@ def placed(
     gates = [board for board in registers.uncounted(function) if board not in {*counted, state.scoreboard}]
     if not gates:
         raise UnsupportedError(f"{function.name} leaves no scoreboard to its claims")
-    loaded = 0 if control is None else next((one.at for one in entry if one.control.waits), entry[-1].at)
+    loaded = next((one.at for one in entry if one.control.waits), entry[-1].at)
     quads = {first + n for first in allocation.quads.values() for n in range(registers.RECORD)}
     busy = {int(name[1:]) for one in function.instructions for name in one.reads | one.writes if name[0] == "R"}
     taken = {0, 1, *busy, *quads, *state.registers, *(one.aside for one in sites if one.aside is not None)}
@@ -79,9 +79,7 @@ def placed(
     free = [number for number in range(limit) if number not in taken]
     predicate = claiming.free_predicate(function, loaded)
     descriptor = fragments.descriptor(claim)
-    begin = beginning.begun(
-        kernel, {}, free, gates[0], control, predicate, descriptor, state.descriptor, at_once=not loaded
-    )
+    begin = beginning.begun(kernel, {}, free, gates[0], control, predicate, descriptor, state.descriptor)
     parts, made = [timing.with_least_stalls(some, function.arch) for some in (begin.clocks, begin.loads)], list[Claim]()
     for number, (way, (at, some)) in enumerate(zip(ways, found, strict=True)):
         written = _written(sites, {*some, *(one.at for one in entry)})

@@ -165,6 +165,32 @@ def test_a_copy_that_something_else_has_loaded_is_refused(launch: Launched) -> N
         kscope.bind(module)
 
 
+DOUBLED = r"""
+extern "C" __global__ void doubled(const float* a, float* out) {
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    float x;
+    { KSCOPE_REGION("load"); x = a[at]; }
+    KSCOPE_REGION("store");
+    out[at] = 2 * x;
+}
+"""
+"""Two records a warp."""
+
+
+def test_a_kernel_of_cupy_records_in_each_session(launch: Launched) -> None:
+    cupy = pytest.importorskip("cupy")
+    kernel = cupy.RawKernel(DOUBLED, "doubled", options=("-I" + kscope.cuda_include(),))
+    a = cupy.arange(BLOCKS * 32 * WARPS, dtype=cupy.float32)
+    out = cupy.zeros_like(a)
+    for times in (1, 3):
+        with kscope.profile(placement="schedule") as prof:
+            for _ in range(times):
+                kernel((BLOCKS,), (32 * WARPS,), (a, out))
+            cupy.cuda.Device().synchronize()
+        assert bool((out == 2 * a).all())
+        assert recorded(prof) == times * RECORDS
+
+
 @pytest.mark.usefixtures("two_gpus")
 def test_each_gpu_has_an_address_of_its_own(launch: Launched, loaded: list[bytes]) -> None:
     import torch

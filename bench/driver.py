@@ -16,7 +16,7 @@ import numpy as np
 
 from kscope.analysis.trust.perturbation import Build, build
 from kscope.machine_code import tools
-from kscope.machine_code.sass import Function, functions
+from kscope.machine_code.disassembly import Function, functions
 
 KEPT = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 """Compiled code, shared by sections and kept for later runs."""

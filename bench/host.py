@@ -37,7 +37,7 @@ import synth
 import kscope
 from kscope import decode
 from kscope.analysis.compare import compare
-from kscope.analysis.gaps import between, longest
+from kscope.analysis.gaps import gaps_by_neighbors, longest
 from kscope.analysis.overlap import overlap
 from kscope.capture.capture import Capture, load_capture
 from kscope.decoding.columns import decode_slabs, id_sample
@@ -195,7 +195,11 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
         Row("summary, self time and exact percentiles included", *best(repeat, trace.summary), count),
         Row("  count, sum, mean, min, max, percentiles with pandas", *best(1, lambda: with_pandas(trace)), count),
         Row("decode and summary", *best(repeat, lambda: decode(capture).summary()), count),
-        Row("gaps: between neighbors, and the longest", *best(repeat, lambda: (between(trace), longest(trace))), count),
+        Row(
+            "gaps: between neighbors, and the longest",
+            *best(repeat, lambda: (gaps_by_neighbors(trace), longest(trace))),
+            count,
+        ),
         Row("overlap matrix", *best(repeat, lambda: overlap(trace)), count),
         Row("compare", *best(1, lambda: compare(trace, trace)), count),
     ]

@@ -26,7 +26,7 @@ import numpy as np
 import kscope
 from kscope import cli
 from kscope.capture import layout, wire
-from kscope.util.fields import Fields
+from kscope.util.struct_layout import Fields
 
 HERE = Path(__file__).resolve().parent
 TUTORIAL = HERE / "tutorial"

@@ -1,7 +1,6 @@
 """kscope shows what happens inside a GPU kernel: marks in the kernel, one exact timeline out.
 
-The whole public API is here, and most of it is loaded on first use: `import kscope` imports
-no DSL and no driver. KSCOPE=1 in the environment prepares at import, as kscope.enable() does.
+Most of the API is loaded on first use; with KSCOPE=1 in the environment, the import prepares as kscope.enable() does.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from .capture.capture import Capture, load_capture
     from .errors import DriverError, FormatError, KscopeError, MissingError, PairingError, UnsupportedError, UsageError
     from .language.cuda_header import cuda_include
-    from .language.device import block_id, clock, clock64, globaltimer, lane_id, smid, warp_id
+    from .language.helpers import block_id, clock, clock64, globaltimer, lane_id, smid, warp_id
     from .language.regions import begin, counter, end, instant, region, role, scope
     from .marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
     from .merging.entry import merge
@@ -81,7 +80,7 @@ _HOME = {
     "readers": "readers:",
     "transforms": "tracedata.transforms:",
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),
-    **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.device"),
+    **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.helpers"),
     **dict.fromkeys(("begin", "counter", "end", "instant", "region", "role", "scope"), "language.regions"),
     "profile": "session.profile",
     **dict.fromkeys(("disable", "enable"), "session.states"),

@@ -51,6 +51,10 @@ class DriverError(KscopeError, RuntimeError):
         call: the function that failed, such as "cuMemAlloc".
         name: the error's name, such as "CUDA_ERROR_OUT_OF_MEMORY".
         number: the error's number.
+
+    Args:
+        call, name, number: see the attributes.
+        advice: what to do, for the message; "" for none.
     """
 
     def __init__(self, call: str, name: str, number: int, advice: str = "") -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import kscope_sim
 from kscope.instrument.launch_lines import Found, LaunchLines
-from kscope.util import stacks
+from kscope.util import thread_stacks
 
 Add = Callable[[int], None]
 LAUNCHER = str(Path(kscope_sim.__file__).with_name("launcher.py"))
@@ -26,7 +26,7 @@ def recording(way: str, monkeypatch: pytest.MonkeyPatch) -> LaunchLines:
     monkeypatch.setenv("KSCOPE_NATIVE", "0" if way == "Python" else "1")
     name = "_getframemodulename"
     if way == WAYS[1]:  # not built-in, so C does not know their pointers; partial() adds no frame
-        monkeypatch.setattr(stacks, "outward", partial(stacks.outward))
+        monkeypatch.setattr(thread_stacks, "outward", partial(thread_stacks.outward))
         monkeypatch.setattr(sys, name, partial(vars(sys)[name]) if name in vars(sys) else None, raising=False)
     elif way == WAYS[2]:
         monkeypatch.delattr(sys, name, raising=False)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kscope.capture import layout, wire
 from kscope.capture.clock_rows import Layouts
 from kscope.capture.expand import Expander, Lines
-from kscope.capture.heads import Launches, apart, is_head, sizes, valid
+from kscope.capture.heads import Launches, is_head, sizes, valid, without_overlap
 from kscope.capture.model import Problem
 
 EPOCH = 7
@@ -126,7 +126,7 @@ def expand_all(
     at = np.flatnonzero(is_head(units))
     entries = launches[units[at, 0] >> np.uint32(wire.SLOT_SHIFT)]
     known = valid(units[at], entries, epoch) & (at + sizes(units[at]) <= len(units))
-    mine = np.flatnonzero(apart(at, np.where(known, sizes(units[at]), 1)))
+    mine = np.flatnonzero(without_overlap(at, np.where(known, sizes(units[at]), 1)))
     expander = Expander(epoch, first_turn=0, layouts=layouts)
     position = (at[mine] + first).astype(np.uint32)
     lines = expander.expand(units, at[mine], entries[mine], np.full(len(mine), stripe, np.uint32), position)

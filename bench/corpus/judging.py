@@ -19,13 +19,13 @@ from kscope.errors import KscopeError, UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.lowering import register_budget, schedule_placement
 from kscope.lowering.plan import lower, without_marks
-from kscope.lowering.usage import Usage
+from kscope.lowering.register_usage import Usage
 from kscope.machine_code import elf
-from kscope.sass.checks import checking
+from kscope.sass.checks import kernel_check
 from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import Function
-from kscope.sass.placing.code import LANDMARKS
+from kscope.sass.placing.basic_blocks import LANDMARKS
 from kscope.sass.recording import kernel as recording_kernel
 
 from .keeping import Kept
@@ -119,7 +119,7 @@ def _schedule(found: Verdict, kept: Kept, marked: str, plain: bytes, code: Calla
     try:
         with _watched(seen, made):
             low = lower(marked, options, frontend=kept.frontend)
-            schedule_placement.recorded(low, options, code, kept.shared, False)
+            schedule_placement.record_machine_code(low, options, code, kept.shared, False)
     except UnsupportedError as error:
         found.schedule, found.why = "rejected" if seen.rejected else "refused", str(error)
     except KscopeError as error:
@@ -156,8 +156,8 @@ def _watched(seen: _Seen, made: list[recording_kernel.Recorded]) -> Generator[No
     """Look at what the steps of a recording are given, and give."""
     inserted, check, hazards, record = (
         insert.inserted,
-        checking.check,
-        checking.hazards.check,
+        kernel_check.check,
+        kernel_check.hazards.check,
         schedule_placement.record,
     )
 
@@ -182,8 +182,8 @@ def _watched(seen: _Seen, made: list[recording_kernel.Recorded]) -> Generator[No
 
     with (
         patch.object(insert, "inserted", with_insertion),
-        patch.object(checking, "check", with_rejection),
-        patch.object(checking.hazards, "check", with_code),
+        patch.object(kernel_check, "check", with_rejection),
+        patch.object(kernel_check.hazards, "check", with_code),
         patch.object(schedule_placement, "record", with_result),
     ):
         yield
@@ -207,7 +207,7 @@ def _differs(seen: _Seen, plain: bytes) -> str:
     if _code(plain) != _code(seen.data) and _moved(plain, seen.before):
         return "the code before insertion is not the plain code"
     before = stripped(seen.before, frozenset())
-    after = stripped(seen.after, frozenset(insert.added(seen.before, seen.insertion)))
+    after = stripped(seen.after, frozenset(insert.inserted_addresses(seen.before, seen.insertion)))
     if len(after) < len(before) or any(one[1] != "NOP" for one in after[len(before) :]):
         return f"{len(after)} instead of {len(before)} instructions"
     for one, other in zip(before, after, strict=False):

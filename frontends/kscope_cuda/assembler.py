@@ -13,7 +13,7 @@ from typing import Any
 from kscope.errors import MissingError
 from kscope.lowering import assembler, register_budget
 from kscope.lowering.assembler import ptxas
-from kscope.lowering.usage import read_log
+from kscope.lowering.register_usage import read_log
 
 _VALUED, _FLAGS = ("maxrregcount", "Xptxas"), ("lineinfo",)
 REGISTER_WARNING = 48

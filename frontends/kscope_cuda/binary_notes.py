@@ -5,8 +5,7 @@
     +-------+-------+------+------+----+----------+------+-----+------+-------+-----------+---------------+
 
 A note is a constant of the device code: it is in every cubin, fatbin, executable and shared object with that code, and
-in a PTX text as a list of numbers. Nothing refers to it: the reader searches for the magic number, and accepts a note
-whose id is the hash of its text.
+in a PTX text as a list of numbers.
 """
 
 from __future__ import annotations
@@ -70,7 +69,10 @@ def kernel_id(text: bytes, file: bytes, *numbers: int) -> int:
 
 
 def find(data: bytes) -> Iterator[Note]:
-    """Every valid note in these bytes, in order."""
+    """Every valid note in these bytes, in order.
+
+    No symbol refers to a note: it is found by its magic number, and valid if its id is the hash of its text.
+    """
     magic, at = MAGIC.to_bytes(4, "little"), -1
     while (at := data.find(magic, at + 1)) >= 0:
         note = _note(data, at)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kscope.instrument import images, registry
+from kscope.instrument import loaded_code, registry
 from kscope.instrument.recording import Recording
 from kscope.lowering.pipeline import concerns
 from kscope.session.states import STATE
@@ -64,7 +64,7 @@ class Compilation:
         if self.recording is None or not concerns(text, self.recording):
             return text.encode()
         code = nvrtc.lower(text, self.recording, frontend=CudaFrontend.name, arch=arch)
-        images.keep(code)  # the program loads it
+        loaded_code.keep(code)  # the program loads it
         return code
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import KscopeError, UsageError
-from kscope.instrument import images, registry
+from kscope.instrument import loaded_code, registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 
@@ -52,7 +52,7 @@ class CudaFrontend(Frontend):
             exported = exported_libraries.handles(path, handle)
             metas = tuple(meta for library in exported for meta in self._bind_exported(path, library))
             if metas:
-                images.keep(Path(path))
+                loaded_code.keep(Path(path))
             if exported and not hasattr(handle, CONTROL_FUNCTION):
                 return metas
             library = Library.of(path, handle)

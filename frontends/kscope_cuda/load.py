@@ -12,7 +12,7 @@ from types import ModuleType
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.lowering import empty_regions
 from kscope.machine_code import fatbin
 from kscope.session.bind import Image
@@ -96,7 +96,7 @@ class Library:
         for cubin in fatbin.cubins(data):
             if any(note.kind != KERNEL for note in find(cubin)):
                 fits = len(cubin) <= room
-                images.keep(cubin, shared=fits)
+                loaded_code.keep(cubin, shared=fits)
                 if fits:
                     cubins.append(cubin)
                     room -= len(cubin)

@@ -14,7 +14,7 @@ from kscope.instrument.recording import Recording
 from kscope.language.cuda_header import HEADER, MACRO, cuda_include
 from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.lowered import SourceInfo
-from kscope.lowering.usage import Usage
+from kscope.lowering.register_usage import Usage
 from kscope.ptx import cfg
 
 from . import assembler, dry_run

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from cutlass.base_dsl import dsl as cute_dsl
 
-from kscope.util import stacks
+from kscope.util import thread_stacks
 
 from . import hook_points
 
@@ -80,7 +80,7 @@ def is_hooked() -> bool:
 
 def began_plain() -> bool:
     """True if this thread compiles and began before the hooks were installed."""
-    return not is_hooked() and any(frame.f_code is _TRACES for frame in stacks.own())
+    return not is_hooked() and any(frame.f_code is _TRACES for frame in thread_stacks.own())
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def changing() -> Generator[None]:
         _changes += 1
     try:
         until = time.monotonic() + _COMPILE_TIMEOUT_S
-        while time.monotonic() < until and stacks.threads(_RUNS) - _waiting - {threading.get_ident()}:
+        while time.monotonic() < until and thread_stacks.threads(_RUNS) - _waiting - {threading.get_ident()}:
             time.sleep(_POLL_S)
         yield
     finally:

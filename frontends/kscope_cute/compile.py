@@ -29,13 +29,13 @@ from kscope.instrument.selection.catalog import Sites
 from kscope.language.mistakes import refuse_mistakes
 from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
-from kscope.lowering.usage import Usage
+from kscope.lowering.register_usage import Usage
 from kscope.marks.operations import PIPELINE
 
-from . import assembler, compilations, cubin, fatbin, hook_points, loops, sites, tvm_ffi
+from . import assembler, compilations, dry_run, fatbin, hook_points, loops, register_usage, tvm_ffi
 from .load import user_function
 from .source_comments import source_info, without_source_comments
-from .traced import TracedModule, adopt, erase_selected, kernels, kernels_without_marks, restore, skipped
+from .traced_module import TracedModule, adopt, erase_selected, kernels, kernels_without_marks, restore, skipped
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _BACKEND = "CUTE_DSL_COMPILER_BACKEND"
@@ -91,7 +91,7 @@ class CompilerHooks:
     def install(self, recording: Recording) -> None:
         """Idempotent; later calls change the options."""
         tag = recording.tag(Path(__file__).parent)
-        self.recording, self.tag, self.options = recording, tag + sites.cache_tag(), tag.replace("-", "_")
+        self.recording, self.tag, self.options = recording, tag + dry_run.cache_tag(), tag.replace("-", "_")
         self._hooks.install()
 
     def remove(self) -> None:
@@ -154,7 +154,7 @@ class CompilerHooks:
             tvm_ffi.export_library(out)
         _write_user_dumps(lowered, job.pipeline, ending)
         build_plain = partial(_plain_cubin, text, job)
-        sites.note(lowered.meta, text, lowered.cubin, self._sites, recording.selection, build_plain)
+        dry_run.note(lowered.meta, text, lowered.cubin, self._sites, recording.selection, build_plain)
         return compiled
 
     def _look_up(self, original: Callable[..., Any], dsl: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -250,14 +250,14 @@ def _lowered(
     removed = traced.removed(text)
 
     @lru_cache(8)
-    def assemble_once(lowered: str) -> assembler.Assembled:
+    def assemble_new(lowered: str) -> assembler.Assembled:
         return assembler.assemble(lowered, job.pipeline, job.manager, traced.name)
 
     def assemble(lowered: str) -> assembler.Assembled:
-        return metadata_patch.assembled(lowered, assemble_once, "binary", "cubin")
+        return metadata_patch.assemble_once(lowered, assemble_new, "binary", "cubin")
 
     def measure(lowered: str) -> Usage:
-        return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
+        return register_usage.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
     marked = f"{without_source_comments(text)}\n.visible .global .b8 {options}[1];\n"
     source = source_info(text, traced.taken_apart)

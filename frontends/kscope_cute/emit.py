@@ -18,7 +18,7 @@ from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark
 from kscope.marks.names import ValueType
 from kscope.marks.refusals import outside_kernel, predicate_refused, value_refused
-from kscope.marks.wide import is_wide
+from kscope.marks.wide_values import is_wide
 from kscope.ptx import READINGS
 
 from .source_comments import source_comment

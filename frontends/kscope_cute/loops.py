@@ -12,7 +12,7 @@ from cutlass._mlir.dialects import arith, scf
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 
-from . import traced
+from . import traced_module
 
 _VECTORIZED = "cutlass.vectorize"
 """The attribute of a loop with vectorize=True."""
@@ -29,8 +29,8 @@ def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
     Raises:
         UnsupportedError: such a loop contains a region of the user's.
     """
-    loops = [one for one in traced.walk(module.operation) if _is_vectorized(one)]
-    marks = [one for loop in loops for one in traced.marks_in(loop)]
+    loops = [one for one in traced_module.walk(module.operation) if _is_vectorized(one)]
+    marks = [one for loop in loops for one in traced_module.marks_in(loop)]
     for one in marks:
         if one.mark.origin == "source":
             raise UnsupportedError(
@@ -41,7 +41,9 @@ def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
     for one in marks:
         one.operation.erase()
     return tuple(
-        traced.skipped(name, where, "it is in a loop with vectorize=True, which CuTe compiles only without marks")
+        traced_module.skipped(
+            name, where, "it is in a loop with vectorize=True, which CuTe compiles only without marks"
+        )
         for name, where in places.items()
     )
 
@@ -52,8 +54,8 @@ def keep_exits_with_loads(module: Any) -> None:
     With prefetch_stages=n, all code up to the last TMA load runs n iterations ahead. A region around loads only would
     begin ahead and end n iterations later, so its exit is moved into one operation with that load.
     """
-    for loop in [one for one in traced.walk(module.operation) if traced.is_pipelined(one)]:
-        body = traced.children(loop)
+    for loop in [one for one in traced_module.walk(module.operation) if traced_module.is_pipelined(one)]:
+        body = traced_module.children(loop)
         last = max((at for at, one in enumerate(body) if _loads(one)), default=None)
         if last is None:
             continue
@@ -77,11 +79,11 @@ def _loads(operation: Any) -> bool:
     """True if an operation is a TMA load or contains one."""
     if operation.name == "cute.copy":
         return "tma_load" in str(operation.operands[0].type)
-    return any(map(_loads, traced.children(operation)))
+    return any(map(_loads, traced_module.children(operation)))
 
 
 def _is_exit(operation: Any) -> bool:
-    placed = traced.placed_mark(operation)
+    placed = traced_module.placed_mark(operation)
     return placed is not None and placed.mark.act == "exit" and not list(operation.operands)
 
 
@@ -90,7 +92,7 @@ def _is_pure(operation: Any) -> bool:
     if operation.name == "scf.yield":
         return True
     known = operation.name.partition(".")[0] in _PURE and len(operation.results) > 0
-    return known and all(map(_is_pure, traced.children(operation)))
+    return known and all(map(_is_pure, traced_module.children(operation)))
 
 
 def _is_vectorized(operation: Any) -> bool:

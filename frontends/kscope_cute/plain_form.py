@@ -22,12 +22,12 @@ from cutlass.base_dsl import jit_executor
 from cutlass.cutlass_dsl import cutlass as cutlass_dsl
 
 from kscope.capture.wire import CTL_SYMBOL
-from kscope.instrument import images, registry
+from kscope.instrument import loaded_code, registry
 from kscope.instrument.hooks import Hooks
 
 from . import libraries
 from .assembler import binaries, dump_into
-from .traced import TracedModule, erase_marks, launch_streams
+from .traced_module import TracedModule, erase_marks, launch_streams
 
 try:
     cuda_jit_executor: Any = import_module("cutlass.cutlass_dsl.cuda_jit_executor")
@@ -166,7 +166,7 @@ class PlainForms:
         engine = original(compiler, module, *args, **kwargs)
         for binary in binaries(module):
             if CTL_SYMBOL.encode() in binary:
-                images.keep(binary)
+                loaded_code.keep(binary)
         traced, self._thread.traced = getattr(self._thread, "traced", None), None
         pipeline = getattr(self._thread, "pipeline", None) if cuda_jit_executor is not None else None
         if traced is not None and pipeline is not None and isinstance(engine, execution_engine.ExecutionEngine):

@@ -22,7 +22,7 @@ from kscope.instrument.selection import pylines
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import Site, Sites
 from kscope.instrument.selection.pykinds import Kinds
-from kscope.language.selected import entered
+from kscope.language.selected_scopes import scope_expression
 
 from . import hook_points
 
@@ -141,10 +141,10 @@ class SelectionHooks:
     def _mark(self, node: ast.FunctionDef, function: FunctionType) -> None:
         """Add the regions. Raises UsageError."""
         lines = pylines.touched(self._selection.lines, function.__code__)
-        pylines.wrap(node, lines, entered)
+        pylines.wrap(node, lines, scope_expression)
         self.sites.add(self._selection, (Site(one.name, "lines", one.where) for one in lines))
         if self._selection.kinds:
-            kinds = Kinds(self._selection, PurePath(function.__code__.co_filename).name, _KINDS, entered)
+            kinds = Kinds(self._selection, PurePath(function.__code__.co_filename).name, _KINDS, scope_expression)
             kinds.mark(node)
             self.sites.add(self._selection, kinds.sites)
 

@@ -10,7 +10,7 @@ from itertools import dropwhile, pairwise
 
 from kscope.lowering.lowered import SourceInfo
 from kscope.marks.grammar import parse, quote, unquote
-from kscope.util import stacks
+from kscope.util import thread_stacks
 
 _AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)
 ENTRY = re.compile(r"\.entry\s+([\w$]+)")
@@ -21,7 +21,9 @@ _TRACER = "kernel_wrapper"
 def source_comment() -> str:
     """The comment for a mark at the current line outside kscope."""
     ours = ("kscope", __package__)
-    frames = list(dropwhile(lambda one: one.f_globals.get("__name__", "").partition(".")[0] in ours, stacks.own()))
+    frames = list(
+        dropwhile(lambda one: one.f_globals.get("__name__", "").partition(".")[0] in ours, thread_stacks.own())
+    )
     if not frames:
         return "//"
     traced = (inner.f_code.co_name for inner, outer in pairwise(frames) if outer.f_code.co_name == _TRACER)

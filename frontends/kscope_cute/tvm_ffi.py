@@ -13,7 +13,7 @@ from typing import Any
 from cutlass._mlir import ir
 from cutlass.base_dsl.export import external_binary_module
 
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.hooks import Hook, Hooks
 
 from . import exported_functions
@@ -101,7 +101,7 @@ class TvmFfiHooks:
     def _read(self, original: Callable[..., Any], module: Any, file_path: str, *args: Any, **kwargs: Any) -> None:
         original(module, file_path, *args, **kwargs)
         vars(module)[_PATH] = file_path
-        images.keep(Path(file_path))
+        loaded_code.keep(Path(file_path))
 
     def _getattr(self, original: Callable[..., Any], module: Any, name: str) -> Any:
         function = original(module, name)

@@ -1,8 +1,6 @@
 """Marks in Numba's LLVM IR: one volatile inline assembly call whose text is a comment.
 
-    call void asm sideeffect "//kscope enter load i32 - with $0", "r,~{memory}"(i32 %k)
-
-A rewritten kernel calls one intrinsic per mark. Run-time values of less than 32 bits are widened to 32.
+call void asm sideeffect "//kscope enter load i32 - with $0", "r,~{memory}"(i32 %k)
 """
 
 from __future__ import annotations

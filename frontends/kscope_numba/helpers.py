@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kscope.language.device import HELPERS
+from kscope.language.helpers import HELPERS
 from kscope.ptx import READINGS, Reading
 
 from .emit import ir

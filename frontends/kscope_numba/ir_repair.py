@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kscope.marks.grammar import PREFIX, Mark, parse
-from kscope.util.flow import reached
+from kscope.util.graph_walks import reached
 
 from .emit import assembly, ir
 

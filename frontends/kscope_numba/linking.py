@@ -13,7 +13,7 @@ from kscope.capture.wire import CTL_SYMBOL
 from kscope.errors import MissingError
 from kscope.language.cuda_header import cuda_include, source_uses_header
 from kscope.lowering import assembler, register_budget
-from kscope.lowering.usage import Usage, read_log
+from kscope.lowering.register_usage import Usage, read_log
 from kscope.marks.grammar import PREFIX
 
 from .hook_points import check, module

@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from kscope.capture.model import Problem
-from kscope.instrument import compile_warnings, images, registry
+from kscope.instrument import compile_warnings, loaded_code, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
@@ -25,7 +25,7 @@ from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.two_forms import refused
+from kscope.instrument.two_forms import runs_plain_problem
 
 from . import linking
 from .hook_points import check, module
@@ -80,7 +80,7 @@ class LoadHooks:
     def problems(self) -> tuple[Problem, ...]:
         """Kernels that the last switch could not recompile, and that were launched since begin()."""
         launched = sorted(self._launched, key=lambda problem: problem.text)
-        return *self._frozen, *self._device_problems, *launched, *map(refused, sorted(self.forms.refused))
+        return *self._frozen, *self._device_problems, *launched, *map(runs_plain_problem, sorted(self.forms.refused))
 
     def begin(self) -> None:
         """Forget the launches until now."""
@@ -135,7 +135,7 @@ class LoadHooks:
             metas = backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
             self._ids[library] = tuple(kernel.id for meta in metas for kernel in meta.kernels)
             for code in library._cubin_cache.values() if metas else ():
-                images.keep(bytes(code.code), shared=True)
+                loaded_code.keep(bytes(code.code), shared=True)
             if any(meta.variables for meta in metas):
                 self.forms.stateful.add(library)
             compile_warnings.warn_once(problem for meta in metas for problem in meta.problems)

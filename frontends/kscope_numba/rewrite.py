@@ -1,16 +1,13 @@
 """Rewrites `with kscope.region("load"):` as calls, so that Numba can read the function's bytecode.
 
-    with region("a", value=k):              kscope_0(k)          # enter a
-        for i in range(n):                  for i in range(n):
-            if x[i] < 0:                        if x[i] < 0:
-                return f(i)                         kscope_result = f(i)
-            work(i)                                 kscope_1()   # exit a
-                                                    return kscope_result
-                                                work(i)
-                                            kscope_1()
-
-Exceptions leave a kernel in Numba's own code, where ir_repair.py closes the open regions. If marks are dropped, the
-calls and their values are left out.
+with region("a", value=k):              kscope_0(k)          # enter a
+    for i in range(n):                  for i in range(n):
+        if x[i] < 0:                        if x[i] < 0:
+            return f(i)                         kscope_result = f(i)
+        work(i)                                 kscope_1()   # exit a
+                                                return kscope_result
+                                            work(i)
+                                        kscope_1()
 """
 
 from __future__ import annotations
@@ -45,12 +42,12 @@ def rewrite(
     emit_call: EmitCall | None,
     scopes: Mapping[str, scope] | None = None,
 ) -> Definition:
-    """The definition with a call for each mark.
+    """The definition with a call for each mark. Exceptions need none: ir_repair.py closes the regions that they leave.
 
     Args:
         definition: the function's definition; changed in place.
         function: the function that it defines.
-        emit_call: adds the global that a mark calls; None drops all marks.
+        emit_call: adds the global that a mark calls; None drops all marks and their values.
         scopes: scopes by name, in addition to those that the function can see.
 
     Raises:

@@ -14,7 +14,7 @@ from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.selection.catalog import Site
 from kscope.language.regions import scope
-from kscope.language.selected import entered, selected
+from kscope.language.selected_scopes import scope_expression, selected_scope
 
 from . import source
 
@@ -82,7 +82,7 @@ def wrap_regions(
 
     def item(lines: Lines) -> ast.expr:
         name = f"kscope_lines_{len(scopes)}"
-        scopes[name] = selected(lines.name, lines.origin)
+        scopes[name] = selected_scope(lines.name, lines.origin)
         return ast.Name(name, ast.Load())
 
     return selection.apply(definition, item, _file(function)), scopes
@@ -95,7 +95,7 @@ def marked_code(function: FunctionType, selection: FunctionSelection) -> CodeTyp
     """
 
     def change(definition: source.Definition) -> source.Definition:
-        return ast.fix_missing_locations(selection.apply(definition, entered, _file(function)))
+        return ast.fix_missing_locations(selection.apply(definition, scope_expression, _file(function)))
 
     try:
         return source.rebuild(function, change, {}).__code__

@@ -10,8 +10,8 @@ from kscope.capture.capture_data import DeviceCapture
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.backend import Backend, OpenPool, Simulator, Triple
 from kscope.instrument.launch_lines import LINES
+from kscope.instrument.raw_samples import SampledCode
 from kscope.instrument.recording import Recording
-from kscope.instrument.sampled import SampledCode
 from kscope.instrument.subset import Subset
 
 from .device import SimDevice

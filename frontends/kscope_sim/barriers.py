@@ -1,12 +1,9 @@
 """mbarriers of a simulated block: arrivals, bytes and copies that land later, in phases, as the hardware counts them.
 
-    full = warp.barrier("full 0", arrivals=1)       # the first call in a block initializes it
-    full.expect(4096)                               # one arrival, which also expects bytes
-    full.copy(4096, cycles=900)                     # lands later
-    full.wait(parity)
-
-With auto="pipeline" each operation is recorded, as on a GPU. `over` has the exact cycles at which phases ended, which a
-recording can only bound.
+full = warp.barrier("full 0", arrivals=1)       # the first call in a block initializes it
+full.expect(4096)                               # one arrival, which also expects bytes
+full.copy(4096, cycles=900)                     # lands later
+full.wait(parity)
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ _FIRST_ADDRESS = 1024
 
 
 class Barrier:
-    """A barrier, as one warp uses it: Warp.barrier() makes it.
+    """A barrier, as one warp uses it: Warp.barrier() makes it. With auto="pipeline" its operations are recorded.
 
     Attributes:
-        over: SM cycles at which its phases ended, as far as known.
+        over: SM cycles at which its phases ended, as far as known: exact, where a recording has bounds.
     """
 
     def __init__(
@@ -168,5 +165,5 @@ def mark_of(what: str, operation: Operation, place: str | None) -> Mark:
     act, _, fixed = what.partition(" ")
     file, _, line = (place or "").rpartition(":")
     pairs = dict(pair.split("=") for pair in fixed.split())
-    name = operations.named(operation, f"{PurePath(file).name}:{line}" if file else "#0", **pairs)
+    name = operations.operation_name(operation, f"{PurePath(file).name}:{line}" if file else "#0", **pairs)
     return Mark(act, name, strategy=ANY_LANE, how="pipeline")  # type: ignore[arg-type]  # acts are written above

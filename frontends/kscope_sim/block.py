@@ -152,17 +152,17 @@ class Block:
         """Block until `ready` returns a cycle. waits: the awaited event, in words."""
         self._wait(strand, waits, ready)
 
-    def sync(self, strand: Strand, turn: int) -> None:
-        """Block-wide barrier number `turn`; warps that have exited count as arrived."""
-        while len(self._syncs) <= turn:
+    def sync(self, strand: Strand, number: int) -> None:
+        """Block-wide barrier `number`; warps that have exited count as arrived."""
+        while len(self._syncs) <= number:
             self._syncs.append({})
-        met = self._syncs[turn]
+        met = self._syncs[number]
         met[strand] = strand.now
 
         def ready() -> int | None:
             return max(met.values()) if all(s.done or s in met for s in self.strands) else None
 
-        self._wait(strand, f"sync number {turn}", ready)
+        self._wait(strand, f"sync number {number}", ready)
 
 
 def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:

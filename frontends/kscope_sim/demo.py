@@ -1,8 +1,7 @@
 """The kernel of `kscope demo` without a GPU: a warp-specialized matmul with one slow block.
 
-One warp fills a ring of three tiles from memory, three warps multiply what is in it. There are two
-waves of blocks, and block 5 misses the cache: its consumers wait for tiles, its SM begins the second
-wave late, and the launch lasts as long as it does.
+One warp fills a ring of three tiles, which three warps multiply, in two waves of blocks: block 5 misses the cache, so
+its consumers wait for tiles, its SM begins the second wave late, and the launch lasts as long as it does.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Groups of asynchronous work of a simulated warp, as cp.async and wgmma have them.
 
-    copies = warp.groups("cp.async")
-    copies.issue(cycles=900, bytes=16)              # lands later; bytes of each lane
-    copies.commit()                                 # work since the last commit becomes a group
-    copies.wait(1)                                  # until all but the newest group have landed
-
-With auto="pipeline" commits and waits are recorded, as on a GPU. `over` has the exact cycles at which groups had
-landed, which a recording can only bound.
+copies = warp.groups("cp.async")
+copies.issue(cycles=900, bytes=16)              # lands later; bytes of each lane
+copies.commit()                                 # work since the last commit becomes a group
+copies.wait(1)                                  # until all but the newest group have landed
 """
 
 from __future__ import annotations
@@ -39,10 +36,10 @@ class _Warp(Protocol):
 
 
 class Groups:
-    """The groups of one sort of one warp: Warp.groups() makes them.
+    """The groups of one sort of one warp: Warp.groups() makes them. auto="pipeline" records commits and waits.
 
     Attributes:
-        over: cycles of the SM at which each group had landed.
+        over: SM cycles at which each group had landed: exact, where a recording has bounds.
     """
 
     def __init__(self, of: str, warp: _Warp, record: Callable[[str, Operation, Any], None]) -> None:

@@ -12,7 +12,7 @@ from kscope.errors import UsageError
 from kscope.instrument import registry
 from kscope.instrument.launch_lines import LINES
 from kscope.marks.strategies import MAX_WARPS
-from kscope.util.portable import clean
+from kscope.util.json_values import clean
 
 from .backend import SimBackend
 from .block import Block

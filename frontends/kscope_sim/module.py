@@ -19,7 +19,7 @@ from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.grammar import Mark
 from kscope.marks.names import ValueType, format_name
 from kscope.marks.strategies import AllThreads, Elected, Strategy
-from kscope.marks.wide import common
+from kscope.marks.wide_values import common
 
 _OURS = {
     regions.__file__,

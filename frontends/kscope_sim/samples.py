@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kscope.capture.samples import NO_PLACE, ROW, WINDOW, CodeRegion, Place, SampledFunction, Samples
-from kscope.instrument.sampled import SampledCode
+from kscope.instrument.raw_samples import SampledCode
 from kscope.machine_code.source_lines import body
 from kscope.marks.names import split
 

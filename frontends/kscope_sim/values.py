@@ -12,7 +12,7 @@ from kscope.marks.constants import constant
 from kscope.marks.grammar import Mark
 from kscope.marks.names import ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
-from kscope.marks.wide import halves, is_wide
+from kscope.marks.wide_values import halves, is_wide
 
 _TYPES: dict[str, tuple[ValueType, type]] = {
     "int32": ("i32", np.uint32), "uint32": ("u32", np.uint32), "float32": ("f32", np.uint32),

@@ -66,7 +66,7 @@ class Warp:
         self.index, self.smid, self.role, self.random = thread.warp, thread.smid, role, random
         self.shared = block.shared
         self.kernel, self._thread, self._machine, self._memory, self._module = kernel, thread, machine, memory, module
-        self._block, self._turn, self._sampled = block, 0, sampled
+        self._block, self._syncs, self._sampled = block, 0, sampled
         size = thread.ntid[0] * thread.ntid[1] * thread.ntid[2]
         self._active = (1 << min(32, size - 32 * thread.warp)) - 1  # a partial warp has fewer lanes
         self._left = 0
@@ -115,8 +115,8 @@ class Warp:
 
     def sync(self) -> None:
         """__syncthreads(): wait until every warp of the block has arrived or exited."""
-        self._turn, before = self._turn + 1, self.now
-        self._block.sync(self.strand, self._turn - 1)
+        self._syncs, before = self._syncs + 1, self.now
+        self._block.sync(self.strand, self._syncs - 1)
         self._stood(self.now - before, samples.BARRIER, "sync")
 
     def arrive(self, event: Hashable) -> None:

@@ -12,7 +12,7 @@ from triton.backends.nvidia import compiler as nvidia
 from kscope.instrument.selection import catalog
 from kscope.lowering import register_budget
 from kscope.lowering.lowered import Lowered
-from kscope.lowering.usage import Usage
+from kscope.lowering.register_usage import Usage
 
 from .version import VERSION
 

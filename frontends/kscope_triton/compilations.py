@@ -12,7 +12,7 @@ from typing import Any
 from triton.compiler import compiler
 from triton.runtime.jit import JITFunction
 
-from kscope.util import stacks
+from kscope.util import thread_stacks
 
 
 def _code(function: Any) -> CodeType:
@@ -28,26 +28,26 @@ _BEGUN = (_COMPILE, _FOR_A_LAUNCH, _code(JITFunction.run))
 
 def source() -> Any:
     """The ASTSource or IRSource that this thread compiles; None if it does not compile."""
-    return next((frame.f_locals["src"] for frame in stacks.own() if frame.f_code is _COMPILE), None)
+    return next((frame.f_locals["src"] for frame in thread_stacks.own() if frame.f_code is _COMPILE), None)
 
 
 def launch_key() -> str | None:
     """The key in memory of the launch for which this thread compiles; None if it compiles for no launch."""
-    return next((str(frame.f_locals["key"]) for frame in stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
+    return next((str(frame.f_locals["key"]) for frame in thread_stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
 
 
 def source_to_submit() -> Any:
     """The source that this thread submits to an AsyncCompileMode; None if it submits nothing."""
     if source() is not None:
         return None
-    return next((frame.f_locals.get("src") for frame in stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
+    return next((frame.f_locals.get("src") for frame in thread_stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
 
 
 def is_submitted() -> bool:
     """True if this thread compiles a source that was submitted to an AsyncCompileMode."""
-    return any(frame.f_code is _SUBMITTED for frame in stacks.own())
+    return any(frame.f_code is _SUBMITTED for frame in thread_stacks.own())
 
 
 def any_running() -> bool:
     """True if any thread compiles, or launches and so may be about to."""
-    return bool(stacks.threads(_BEGUN))
+    return bool(thread_stacks.threads(_BEGUN))

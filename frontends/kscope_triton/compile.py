@@ -34,8 +34,8 @@ from kscope.marks.names import format_name
 from kscope.util.text import install_command
 
 from . import assembler, compilations
-from .forms import REST, Forms
 from .functions import python_function
+from .launch_forms import REST, Forms
 from .select import Marking
 from .version import VERSION
 

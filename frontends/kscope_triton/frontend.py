@@ -11,11 +11,11 @@ from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
 
 from .compile import Pipeline
-from .declared import ScopeKey
+from .declared_scopes import ScopeKey
 from .emit import for_nvidia, place, read
-from .forms import Forms
 from .inductor import Inductor
 from .interpreted import INTERPRETED, Interpreted
+from .launch_forms import Forms
 from .load import Loading
 from .prepare import Preparation
 

@@ -12,7 +12,7 @@ from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.util.import_hook import Watcher
 
-from .forms import Forms
+from .launch_forms import Forms
 
 _MODULE, _CLASS, _LAUNCHES, _CAPTURE = "torch.cuda.graphs", "CUDAGraph", "_kscope_launches", "_kscope_capture"
 

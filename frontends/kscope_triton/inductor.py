@@ -12,7 +12,7 @@ from kscope.instrument.recording import Recording
 from kscope.util.import_hook import Watcher
 
 from .compile import META
-from .forms import Forms
+from .launch_forms import Forms
 
 _FORMS = "_kscope_forms"
 """Attribute of a launcher: that of the plain kernel, and that of the marked one."""

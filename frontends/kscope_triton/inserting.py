@@ -19,9 +19,9 @@ from triton._C.libtriton import ir
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.grammar import NEVER, Mark
 
-from . import irtext, spans
+from . import irtext, selected_operations
 from .irtext import Place
-from .spans import Region, Span
+from .selected_operations import Region, Span
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ def insert(module: Any, selection: Selection) -> Inserted:
     for function in irtext.functions(text):
         matching = selection.of_kernel(function.name)
         if function.public and matching:
-            found += spans.line_spans(function.operation, matching) + spans.kind_spans(function.operation, matching)
+            found += selected_operations.line_spans(function.operation, matching) + selected_operations.kind_spans(
+                function.operation, matching
+            )
     return _with(module, text, found)
 
 
@@ -53,13 +55,15 @@ def restore(module: Any, regions: Iterable[Region]) -> Inserted:
     for function in irtext.functions(text):
         for region in regions:
             if function.public:
-                found += spans.runs(function.operation, _without_value(region.mark), "source", region.belongs)
+                found += selected_operations.runs(
+                    function.operation, _without_value(region.mark), "source", region.belongs
+                )
     return _with(module, text, found)
 
 
 def regions(text: str) -> dict[str, Region]:
     """The source's regions in a printed module, by name."""
-    return spans.regions(function.operation for function in irtext.functions(text))
+    return selected_operations.regions(function.operation for function in irtext.functions(text))
 
 
 def _without_value(mark: Mark) -> Mark:

@@ -23,7 +23,7 @@ from kscope.language.mistakes import refuse_mistakes
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import Mark
 from kscope.ptx import READINGS
-from kscope.util import stacks
+from kscope.util import thread_stacks
 
 from .emit import TYPES, predicate, scalar
 from .functions import plain_or_jit
@@ -138,7 +138,7 @@ def _interpreting() -> bool:
     """True if a kernel is on this thread's stack."""
     from triton.runtime import interpreter
 
-    return any(frame.f_code.co_filename == interpreter.__file__ for frame in stacks.own())
+    return any(frame.f_code.co_filename == interpreter.__file__ for frame in thread_stacks.own())
 
 
 def _holds(mark: Mark, when: Any) -> bool:

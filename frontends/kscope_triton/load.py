@@ -19,19 +19,19 @@ from triton.runtime.driver import driver
 from kscope.capture.metadata import from_json
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
-from kscope.instrument import compile_warnings, images, registry
+from kscope.instrument import compile_warnings, loaded_code, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
-from kscope.util import stacks
+from kscope.util import thread_stacks
 from kscope.util.text import install_command
 
 from .compile import LOST, META
-from .forms import Forms
 from .functions import python_function
 from .graphs import Graphs
+from .launch_forms import Forms
 
 _BEFORE, _LOAD, _UNLOAD = "kernel_load_start_hook", "kernel_load_end_hook", "kernel_unload_hook"
 _LAUNCH, _BINARY = "launch_enter_hook", "load_binary"
@@ -208,7 +208,7 @@ def _launcher() -> dict[str, Any]:
 
     Called for each launch, so it looks at few frames, and makes no generators.
     """
-    frame: FrameType | None = stacks.outward(2)
+    frame: FrameType | None = thread_stacks.outward(2)
     for _ in range(_NEAR):
         if frame is None:
             break
@@ -228,7 +228,7 @@ def _metadata(group: dict[str, str]) -> dict[str, Any]:
 def _keep_image(group: dict[str, str]) -> None:
     for name, path in group.items():
         if name.endswith(".cubin"):
-            images.keep(Path(path))
+            loaded_code.keep(Path(path))
 
 
 def _uses_kscope(handle: Any) -> bool:

@@ -20,9 +20,9 @@ from triton.runtime.jit import JITFunction
 
 from kscope.instrument import registry
 from kscope.instrument.hooks import Hook
-from kscope.lowering.variables import uses_variables
+from kscope.lowering.module_variables import uses_variables
 
-from .forms import REST, Forms
+from .launch_forms import REST, Forms
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from kscope.marks.operations import PIPELINE
 from . import inserting, partitions
 from .operations import mark_in
 from .partitions import Partitions
-from .spans import Span
+from .selected_operations import Span
 from .version import VERSION
 
 Stage = Callable[[Any, dict[str, Any]], Any]

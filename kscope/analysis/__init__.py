@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .shown import Shown, render_with
+from .display import Shown, render_with
 
 
 def _rendered(result: Shown, width: int | None) -> str:

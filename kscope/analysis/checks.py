@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import hashed, kernel_names, of_kernels
 from ..util.text import nearest, some
-from .expressions import Outcome, Quantity, evaluate, written
+from .expressions import Outcome, Quantity, evaluate, quoted_name
 from .summary import summarize
 from .summary_data import RegionStats
 from .warp_stats import WarpStats
@@ -59,7 +59,9 @@ class _Names:
         found: dict[str, Quantity | None] = {}
         for region in self.summary.regions:
             if self.means(owner, region):
-                found[f"{self.full_name(region.kernel)}.{written(region.region)}.{stat}"] = self.region(region, stat)
+                found[f"{self.full_name(region.kernel)}.{quoted_name(region.region)}.{stat}"] = self.region(
+                    region, stat
+                )
         for warps in self.summary.warps:
             if self.names(owner, warps.kernel):
                 found[f"{self.kernels[warps.kernel][1]}.{stat}"] = self.kernel(warps, stat)
@@ -90,7 +92,7 @@ class _Names:
     def full_name(self, kernel: str) -> str:
         """An unambiguous name of the kernel."""
         name, number = self.kernels[kernel]
-        return written(name) if name == kernel else number
+        return quoted_name(name) if name == kernel else number
 
     def whole(self, name: str) -> Quantity:
         rows = self.summary.warps

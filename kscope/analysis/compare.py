@@ -13,8 +13,8 @@ from ..tracedata.info import Info, info
 from ..util.arrays import Float, Int64
 from ..util.grouping import grouped
 from ..util.runs import count_distinct
+from .display import Shown
 from .occupancy import waves
-from .shown import Shown
 from .warp_regions import WarpRegions, warp_regions
 
 Verdict = Literal["slower", "faster", "same", "new", "gone", "unsure"]
@@ -272,12 +272,14 @@ def _doubts(a: TraceData, b: TraceData, recorded: tuple[Info, Info]) -> tuple[st
         if grids[0] != grids[1]:
             shown = [", ".join(map(str, sorted(grid)[:3])) for grid in grids]
             found_problems.append(f"{kernel}: launched with different grids, {shown[0]} in a and {shown[1]} in b")
-        lanes = [_lanes_per_block(trace, kernel) for trace in (a, b)]
-        if lanes[0] != lanes[1]:
-            found_problems.append(f"{kernel}: different warps recorded, {lanes[0]} of a block in a and {lanes[1]} in b")
+        counts = [_warps_per_block(trace, kernel) for trace in (a, b)]
+        if counts[0] != counts[1]:
+            found_problems.append(
+                f"{kernel}: different warps recorded, {counts[0]} of a block in a and {counts[1]} in b"
+            )
     return tuple(found_problems)
 
 
-def _lanes_per_block(trace: TraceData, kernel: str) -> int:
+def _warps_per_block(trace: TraceData, kernel: str) -> int:
     mine = np.array([name == kernel for name in trace.kernels], bool)[trace.warps.kernel]
     return len(np.unique(trace.warps.warp[mine].astype(np.int64) * 32 + trace.warps.lane[mine]))

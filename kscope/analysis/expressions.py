@@ -1,13 +1,10 @@
 """A small language for conditions: ``load.p99 < 2us and dropped == 0``.
 
-    condition := all ("or" all)*           all := one ("and" one)*         one := "not" one | comparison
-    comparison := sum ((< | <= | > | >= | == | !=) sum)+                   chains as in Python: 1us < load.p50 < 2us
-    sum := product (("+" | "-") product)*  product := atom (("*" | "/") atom)*
-    atom := number unit? | name ("." name)* | "-" atom | "(" sum ")" | "(" condition ")"
-    unit := ns | us | ms | s | %           name := letters, digits, _ | a hash, 0x7fa21c3 | "anything in quotes"
-
-Times and plain numbers do not mix: 2us + 1 and load.p99 < 2 are refused. Only names are looked up, and no Python is
-evaluated.
+condition := all ("or" all)*           all := one ("and" one)*         one := "not" one | comparison
+comparison := sum ((< | <= | > | >= | == | !=) sum)+                   chains as in Python: 1us < load.p50 < 2us
+sum := product (("+" | "-") product)*  product := atom (("*" | "/") atom)*
+atom := number unit? | name ("." name)* | "-" atom | "(" sum ")" | "(" condition ")"
+unit := ns | us | ms | s | %           name := letters, digits, _ | a hash, 0x7fa21c3 | "anything in quotes"
 """
 
 from __future__ import annotations
@@ -68,7 +65,7 @@ class Outcome:
 
 
 def evaluate(text: str, lookup: Lookup) -> Outcome:
-    """Evaluate a condition.
+    """Evaluate a condition. No Python is evaluated: only names are looked up.
 
     Raises:
         UsageError: a syntax error, with its position.
@@ -80,7 +77,7 @@ def evaluate(text: str, lookup: Lookup) -> Outcome:
     return Outcome(text, holds and not parser.unknown, tuple(parser.seen.items()), tuple(dict.fromkeys(parser.unknown)))
 
 
-def written(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A name in the syntax of conditions: quoted if necessary."""
     if all(_PLAIN.fullmatch(part) and part not in _WORDS for part in name.split(".")):
         return name

@@ -92,7 +92,7 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
     return tuple(found)
 
 
-def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
+def gaps_by_neighbors(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
     """Gaps by kernel and neighboring regions, longest total first. Arguments and errors are those of longest()."""
     cutter, inside = _cutter(trace, of)
     width = len(cutter.names) - _EDGE

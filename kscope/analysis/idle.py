@@ -9,11 +9,11 @@ from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.progress import Step, no_progress
-from .gaps import Between, Gap, between, longest
+from .display import Shown
+from .gaps import Between, Gap, gaps_by_neighbors, longest
 from .overlap import Wait, waits
 from .pipelines.waits import BarrierWait, barrier_waits
 from .roles import Named
-from .shown import Shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,6 +63,6 @@ def gaps(
     """
     if top < 0:
         raise UsageError(f"top={top}: expected a number of gaps")
-    found = between(trace, of), longest(trace, top, of)
+    found = gaps_by_neighbors(trace, of), longest(trace, top, of)
     waiting = waits(trace, list(wait) if wait is not None else None, roles, step)
     return Gaps(waiting, *found, barrier_waits(trace, roles), of, top, info(trace).caveat)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..capture.layout import record_id
 from ..capture.model import RowLayout
-from ..machine_code.sass import Function, Site, sites
+from ..machine_code.disassembly import Function, Site, sites
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from .summary import summarize

@@ -15,8 +15,8 @@ from ..tracedata.nesting import parents, track_aligned
 from ..util.arrays import Float, Int64
 from ..util.grouping import grouped
 from ..util.runs import added, count_distinct, extents, heads, most_of, order_by
+from .display import Shown
 from .segments import span_names
-from .shown import Shown
 from .warp_stats import warp_ends
 
 Sm = tuple[int, int]

@@ -1,9 +1,6 @@
 """Overlap: concurrent activity of the warps of a block, as a matrix of (role, region).
 
-    ns[a, b] = the time that a warp was in a while another warp of its block was in b, summed over both
-
-Row a, divided by its sum, shows what the other warps did while one was in a. This is concurrency, not causality: see
-critical.py for that.
+ns[a, b] = the time that a warp was in a while another warp of its block was in b, summed over both
 """
 
 from __future__ import annotations
@@ -22,10 +19,10 @@ from ..tracedata.kernel_names import kernel_names
 from ..util.arrays import Float, Int64
 from ..util.runs import fresh, group_equal, heads, order_by
 from ..util.text import nearest, some
+from .display import Shown
 from .roles import Named
 from .roles import roles as find_roles
 from .segments import NONE, Cutter, Segments
-from .shown import Shown
 
 Step = Callable[[int], object]
 NO_REGION = "(no region)"
@@ -89,7 +86,7 @@ class Wait:
 
 
 def overlap(trace: TraceData, roles: Named | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
-    """One matrix per kernel, of the warps with records.
+    """One matrix per kernel, of the warps with records. It shows concurrency; critical_path.py finds causes.
 
     Args:
         trace: the trace.

@@ -21,8 +21,8 @@ from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from ..util.arrays import Bools, Int64
 from ..util.runs import added, group_equal, most_of, order_by
+from .display import Shown
 from .samples.stalls import SELECTIVE
-from .shown import Shown
 
 GIVEN, DECLARED, CODE = "given", "declared", "code"
 

@@ -12,8 +12,8 @@ from ..tracedata import tracks
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.json_values import clean
 from ..util.parallel import map_ahead
-from ..util.portable import clean
 from .groups import Groups, group, label, split_keys
 from .imbalance import ACROSS, Members, Worst, describe, members, worst
 from .quantiles import quantiles
@@ -41,20 +41,20 @@ def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Named | Non
         UsageError: an unknown key.
     """
     by = split_keys(by)
-    spread, track, lane = tracks.spread(trace)  # spans are inside of what is on their track
+    spread, track, row = tracks.spread(trace)  # spans are inside of what is on their track
     found = warp_regions(spread)
     apart = spread is trace or "track" in by
     if not apart:
         whole = warp_regions(trace)
         found = replace(
-            found, track=lane[found.track], covered=whole.covered, quiet=whole.quiet, last_end=whole.last_end
+            found, track=row[found.track], covered=whole.covered, quiet=whole.quiet, last_end=whole.last_end
         )
     shown = spread if apart else trace
     groups = group(shown, by, roles, track)
     lives = warp_stats(shown, groups, found)
     regions = _regions(shown, groups, found, lives)
     points = _points(trace) if int(found.count.sum() + found.unknown.sum()) < len(trace) else ()
-    remarks = notes(trace, replace(found, track=lane[found.track]) if shown is spread else found)
+    remarks = notes(trace, replace(found, track=row[found.track]) if shown is spread else found)
     return Summary(regions, points, trace.problems, remarks, lives, groups.by, trace.tick_ns, info(trace))
 
 

@@ -97,18 +97,7 @@ class PointStats:
 
 @dataclass(frozen=True)
 class SummaryData:
-    """A summary's rows.
-
-    Attributes:
-        regions: by kernel and group, longest total first.
-        points: instants and counters.
-        problems: the trace's problems.
-        notes: remarks, in words.
-        warps: one row per kernel and group.
-        by: the keys that rows are grouped by.
-        tick_ns: the timer's step.
-        info: how and where the trace was recorded.
-    """
+    """A summary's rows; Summary describes the fields."""
 
     regions: tuple[RegionStats, ...]
     points: tuple[PointStats, ...]

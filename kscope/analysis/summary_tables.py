@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..util.packages import import_pandas
-from .shown import Shown
+from .display import Shown
 from .summary_data import RegionStats, SummaryData
 from .summary_text import CELLS, hints, render
 from .warp_stats import WarpStats
@@ -19,7 +19,18 @@ _ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mar
 
 @dataclass(frozen=True, repr=False)
 class Summary(Shown, SummaryData):
-    """The rows of SummaryData as dicts, CSV, Markdown, DataFrame and text; ``str()`` is the table for a terminal."""
+    """A trace's summary, as dicts, CSV, Markdown, DataFrame and text; ``str()`` is the table for a terminal.
+
+    Attributes:
+        regions: by kernel and group, longest total first.
+        points: instants and counters.
+        problems: the trace's problems.
+        notes: remarks, in words.
+        warps: one row per kernel and group.
+        by: the keys that rows are grouped by.
+        tick_ns: the timer's step, in ns.
+        info: how and where the trace was recorded.
+    """
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One dict per region, with the fields of RegionStats; one column per part of the key."""

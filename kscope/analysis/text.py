@@ -11,7 +11,8 @@ import numpy.typing as npt
 from ..util.terminal import cut, grid, paragraph, part_text, terminal_width, time_text, wrapped
 from . import rates_text
 from .compare import Change, Comparison
-from .critical import Path
+from .critical_path import Path
+from .display import Shown
 from .idle import Gaps
 from .occupancy import Occupancy, SmUse, Waves
 from .overlap import Overlap, Wait
@@ -22,7 +23,6 @@ from .rates import Rates
 from .samples import crosscheck_text, stalls_text
 from .samples.crosscheck import Crosscheck
 from .samples.stalls import Stalls
-from .shown import Shown
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 _BARS = " ▁▂▃▄▅▆▇█"

@@ -112,20 +112,20 @@ class _Pass:
         points = len(names)  # all other records sort after the spans
         codes = [index[region.name] if region.kind in SPANS else points for region in trace.regions]
         self.of_region = np.array(codes, np.uint8 if points < 1 << 8 else np.uint16)
-        lanes = len(trace.warps)
-        self.covered, self.quiet = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+        warps = len(trace.warps)
+        self.covered, self.quiet = np.zeros(warps, np.int64), np.zeros(warps, np.int64)
         self.last_end = trace.warps.first_tick.copy()
         self.nested: tuple[Int64, Int64] | None = None  # own and idle ticks of each record, if known before
         self.values = np.empty(len(trace))
         self.parts = track_aligned(trace.track, _SLICE)
         # rows of a part go where no other part's do, and stay there if they are as many as they can be
         each = points * (1 + int(trace.dur_cycles.min(initial=0) < 0))  # rows of a warp
-        most = [min(part.stop - part.start, self._lanes(part) * each) for part in self.parts]
+        most = [min(part.stop - part.start, self._warps(part) * each) for part in self.parts]
         self.place = dict(zip((part.start for part in self.parts), np.cumsum([0, *most]).tolist(), strict=False))
         self.rows = dict[int, int]()
         self.columns = [np.empty(sum(most), np.int64) for _ in _COLUMNS]
 
-    def _lanes(self, part: slice) -> int:
+    def _warps(self, part: slice) -> int:
         track = self.trace.track
         return int(track[part.stop - 1]) - int(track[part.start]) + 1
 
@@ -180,10 +180,10 @@ class _Pass:
         order = np.argsort(name, kind="stable")  # of 8 or 16 bits: a radix sort
         track, name, start, took = track.take(order), name.take(order), start.take(order), took.take(order)
         edges = heads(track, name)
-        size, lane, at = np.diff(edges, append=len(track)), track[edges].astype(np.int64), part.start
-        np.multiply(took, np.repeat(trace.warps.tick_ns[lane], size), out=self.values[at : at + len(took)])
+        size, row, at = np.diff(edges, append=len(track)), track[edges].astype(np.int64), part.start
+        np.multiply(took, np.repeat(trace.warps.tick_ns[row], size), out=self.values[at : at + len(took)])
         columns = [
-            lane, name[edges].astype(np.int64), size, np.zeros(len(edges), np.int64),
+            row, name[edges].astype(np.int64), size, np.zeros(len(edges), np.int64),
             *(np.add.reduceat(column, edges) for column in (took, own.take(order), idle.take(order))),
             np.minimum.reduceat(start, edges), np.maximum.reduceat(start, edges), edges + at,
         ]  # fmt: skip
@@ -211,16 +211,16 @@ class _Pass:
         before = np.empty_like(reach)
         before[1:] = reach[:-1]
         first = heads(of)
-        lanes = of[first]
-        before[first] = self.trace.warps.first_tick[lanes]
+        rows = of[first]
+        before[first] = self.trace.warps.first_tick[rows]
         gap = begin - before
         idle[root] = np.maximum(gap, 0)
         # spans that cross count once: the time shared with the previous one is the negative gap
         covered = reach - begin + np.minimum(gap, 0)
         covered[first] = (reach - begin)[first]
-        self.covered[lanes] = np.add.reduceat(covered, first)
-        self.quiet[lanes] = np.maximum.reduceat(idle[root], first)
-        self.last_end[lanes] = np.maximum.reduceat(reach, first)
+        self.covered[rows] = np.add.reduceat(covered, first)
+        self.quiet[rows] = np.maximum.reduceat(idle[root], first)
+        self.last_end[rows] = np.maximum.reduceat(reach, first)
         return own, idle
 
     def finish(self) -> WarpRegions:

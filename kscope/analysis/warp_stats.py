@@ -8,7 +8,7 @@ import numpy as np
 
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from ..tracedata.recorded import CLOCKS
+from ..tracedata.recording_facts import CLOCKS
 from ..util.arrays import Float, Int64
 from ..util.reduction import Rows, reduced
 from ..util.runs import count_distinct, group_equal, most_of, summed

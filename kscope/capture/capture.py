@@ -10,7 +10,22 @@ from .capture_data import CaptureData
 
 
 class Capture(CaptureData):
-    """One session's recording, from every device."""
+    """One session's recording, from every device.
+
+    Attributes:
+        epoch: the session's number, which every slab's header carries.
+        devices: recordings of the devices.
+        modules: the metadata of the modules that may have recorded.
+        options: the session's options, ready for JSON.
+        problems: problems of the whole session.
+        host: versions, machine, command, start (UNIX ns).
+        launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
+            ended while recording. Empty if the session was paused or interrupted.
+        tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
+        samples: stall samples, for a session with stalls=True; None without.
+        lines: the distinct lines of Python that launched kernels; empty without profile(launch_stacks=True).
+        launched_at: by kernel id the index of each launch's line, in order of launch; without replays of graphs.
+    """
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a `.kscope` file. An existing file is replaced only when the new one is complete on disk.

@@ -4,8 +4,7 @@
     | clock 0 | id | clock 1 | clock 2 |
     +---------+----+---------+---------+      layout: of each record its id, and which clocks are its start and its end
 
-The host expands them to records as it takes slabs (expand.py; native/clock_rows.h does the same), so a capture has
-none. A row whose layout is unknown stays as it is: a reader counts it as a record of an unknown region.
+The host expands them to records as it takes slabs (expand.py; native/clock_rows.h does the same).
 """
 
 from __future__ import annotations
@@ -145,12 +144,16 @@ class Expanded:
         pads = np.array([[clock, layout.LAST_ANCHOR_ID, clock, 0]] * many, np.uint32).reshape(-1, 4)
         some = np.concatenate([pads, self.rows] if done else [self.rows, pads])
         found[: len(some)] = some
-        turn = self.written + many if self.full and done else 0
-        return np.roll(found, turn % capacity, axis=0)
+        oldest = self.written + many if self.full and done else 0
+        return np.roll(found, oldest % capacity, axis=0)
 
 
-def mixed(units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found) -> dict[int, Expanded]:
+def expanded_slabs(
+    units: Units, at: Ints, heads: Units, kept: Ints | U32s, entry: _I32s, layouts: Found
+) -> dict[int, Expanded]:
     """The slabs of kernels with rows of three clocks, by their number.
+
+    A row whose layout is unknown stays as it is: a reader counts it as a record of an unknown region.
 
     Args:
         units: (n, 8) uint32.

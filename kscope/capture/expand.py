@@ -14,11 +14,11 @@ from .. import native
 from ..util.runs import ranges
 from . import heads as slab_heads
 from . import layout, wire
-from .clock_rows import Expanded, Found, Layouts, mixed
+from .clock_rows import Expanded, Found, Layouts, expanded_slabs
+from .counted_problems import note
 from .headers import anchors, headers
 from .heads import Ints, Launches, U32s, U64s, Units
 from .model import Problem
-from .notes import note
 
 __all__ = ["Claims", "Expander", "Lines", "Plan", "write"]
 
@@ -172,7 +172,7 @@ class Expander:
         self.unnumbered += int(np.count_nonzero(slab_heads.has_more_blocks(entries)))
         kept, start, lines = np.zeros(len(at), np.uint32), np.zeros(len(at), np.uint64), np.zeros(len(at), np.int64)
         kept[which] = _kept(units, at[which].astype(np.int64), heads)
-        several = mixed(units, at[which].astype(np.int64), heads, kept[which], entry[which], layouts)
+        several = expanded_slabs(units, at[which].astype(np.int64), heads, kept[which], entry[which], layouts)
         lines[which] = layout.HEADER_LINES + _capacity(heads, kept[which], several) // layout.RECORDS_PER_LINE
         start[which] = self._clocks(heads, entries)
         line = np.append(0, np.cumsum(lines))[np.minimum(np.arange(0, len(at) + step, step), len(at))]
@@ -277,7 +277,7 @@ def write(units: Units, launches: Launches, plan: Plan, claims: Claims, epoch: i
         return
     which = np.flatnonzero(plan.entry >= 0)
     entries, heads, kept = launches[plan.entry[which]], units[plan.at[which]], plan.kept[which].astype(np.int64)
-    several = mixed(units, plan.at[which].astype(np.int64), heads, kept, plan.entry[which], plan.layouts)
+    several = expanded_slabs(units, plan.at[which].astype(np.int64), heads, kept, plan.entry[which], plan.layouts)
     room, count, alone = _capacity(heads, plan.kept[which], several), heads[:, 6].copy(), kept.copy()
     for number, one in several.items():
         count[number], alone[number] = one.written + one.padding(int(room[number])), 0

@@ -1,15 +1,12 @@
 """The `.kscope` file: a self-contained capture, safe to open from an untrusted source.
 
-    "kscope capture 1\\n"    version of this container; slabs carry layout.HEADER_WORD's
-    u64 size, u32 crc32      of the head, little-endian
-    head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
-    chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
-                             zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
-                             bytes after the zlib data of a chunk are ignored
-    sections                 optional data, by name, zlib: [[name, stored, crc32, unpacked], ...]
-
-No pickle, no code, and every number is checked. Sizes must add up to the file's size before anything is allocated, and
-no chunk is unpacked beyond its declared size.
+"kscope capture 1\\n"    version of this container; slabs carry layout.HEADER_WORD's
+u64 size, u32 crc32      of the head, little-endian
+head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
+chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
+                         zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
+                         bytes after the zlib data of a chunk are ignored
+sections                 optional data, by name, zlib: [[name, stored, crc32, unpacked], ...]
 """
 
 from __future__ import annotations
@@ -30,8 +27,8 @@ import orjson
 from ..errors import FormatError, UsageError
 from ..util import bounded_reading
 from ..util.atomic_files import replacing, writable
+from ..util.json_values import dump_json
 from ..util.parallel import map_ahead
-from ..util.portable import dump_json
 from ..util.progress import no_progress
 from . import device_heads, metadata, sections
 from .capture_data import CaptureData, LaunchCount, LaunchLine
@@ -81,7 +78,9 @@ def write(capture: CaptureData, path: str | os.PathLike[str]) -> None:
 def read(
     path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
 ) -> CaptureData:
-    """Read a capture as in load_capture()."""
+    """Read a capture as in load_capture(). Every number is checked: sizes must add up to the file's size before
+    anything is allocated, and no chunk is unpacked beyond its declared size.
+    """
     name = os.fspath(path)
     with open(path, "rb", opener=_nonblocking) as file:
         info = os.fstat(file.fileno())
@@ -128,7 +127,7 @@ def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
             "devices": heads,
-            **sections.declared(extra),
+            **sections.head_entry(extra),
         }
     )
     file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
@@ -165,7 +164,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     head = _object(_parsed(data), "the head")
     devices = [_object(device, "a device") for device in list_of(head, "devices")]
     plans = [_chunks(device) for device in devices]
-    extra = sections.announced(head)
+    extra = sections.entries_of_head(head)
     stored = sum(chunk.stored for plan in plans for chunk in plan) + sum(one.stored for one in extra)
     if stored != size - start - length:
         state = "truncated" if stored > size - start - length else "longer than its header declares"

@@ -27,7 +27,7 @@ def is_head(units: Units) -> Bools:
     return np.asarray(units[:, :4].any(axis=1) & (units[:, 1] & np.uint32(15) == 0))
 
 
-def apart(at: Ints, size: Ints) -> Bools:
+def without_overlap(at: Ints, size: Ints) -> Bools:
     """True for slabs, ascending by first unit, that do not overlap an earlier one. Only damaged memory has others."""
     ends = at + size
     kept = np.ones(len(at), bool)

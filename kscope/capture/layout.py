@@ -1,5 +1,4 @@
-"""The layout of slabs in a capture, version 1, which files hold and decoding reads. A GPU writes shorter slabs with the
-same records, of the wire layout (wire.py).
+"""The layout of slabs in a capture, version 1; a GPU writes shorter ones with the same records (wire.py).
 
     slab                       record (16 bytes)
     +----------------+  0      +-------+----+-----+-------+
@@ -10,8 +9,7 @@ same records, of the wire layout (wire.py).
     | 2^k records    |         id = hash28(name) << 4 | kind
     +----------------+
 
-All words are little-endian. A *line* is 64 bytes, the granule of scanning; a *tick* is one count of the clock that the
-module was compiled for: SM cycles, or nanoseconds of globaltimer.
+All words are little-endian; a *tick* is a count of the clock for which the module was compiled: an SM cycle or a ns.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ..util.fields import Fields
+from ..util.struct_layout import Fields
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +28,7 @@ HEADER_WORD = MAGIC << 16 | MAJOR << 8 | MINOR
 DONE_WORD = 0x444F4E45  # "DONE": xor-ed with the count and the end clock's low word
 
 LINE = 64
+"""Bytes of a line, the granule of scanning."""
 HEADER_BYTES = 128
 RECORD_BYTES = 16
 RECORDS_PER_LINE = LINE // RECORD_BYTES
@@ -52,7 +51,7 @@ class Kind(IntEnum):
 
 MORE = 7
 """Kind of a row directly before a record with a value of 64 bits: the record's id with this kind, its clocks, and the
-half of the value that the record does not imply (marks/wide.py)."""
+half of the value that the record does not imply (marks/wide_values.py)."""
 HAS_MORE = 8
 """Added to the kind of a record with such a row."""
 

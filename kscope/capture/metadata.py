@@ -1,18 +1,17 @@
 """A module's metadata as JSON: in its symbol kscope_meta and in capture files.
 
-    {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "elected",
-     "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
-                                                  and, if the compiler partitions its warps, or its symbol is not its
-                                                  name: [["load", [4]], ...], symbol
-     "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
-                                                  and, if they differ from null, "source" and null: kernel's index,
-                                                  origin, asynchronous instruction at whose issue it ends
-     "problems": [["pairing", "a sentence", 1]]}  kind, text, count
-                                                  and, if one of them is known: kernel, region, device
-
-and "variables": true if the module uses variables in global or constant memory, "placement": "schedule" if its machine
-code was recorded, "layouts": [[[id, start, end], ...], ...] of the rows with three clocks that it writes, if any.
-Reading checks every field: the text comes from a GPU's memory or from a file.
+{"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "elected",
+ "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
+                                              and, if the compiler partitions its warps, or its symbol is not its
+                                              name: [["load", [4]], ...], symbol
+ "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
+                                              and, if they differ from null, "source" and null: kernel's index,
+                                              origin, asynchronous instruction at whose issue it ends
+ "problems": [["pairing", "a sentence", 1]],  kind, text, count
+                                              and, if one of them is known: kernel, region, device
+ "variables": true,                           only if it uses variables in global or constant memory
+ "placement": "schedule",                     only if its machine code was recorded
+ "layouts": [[[id, start, end], ...], ...]}   only if it writes rows with three clocks: theirs
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any, NoReturn, get_args
 
 from ..errors import FormatError, UsageError
 from ..marks.names import ValueType
-from ..util.portable import dump_json
+from ..util.json_values import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta, RowLayout
 from .wire import CLOCK_WORDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..util.portable import clean
+from ..util.json_values import clean
 from . import layout, wire
 
 

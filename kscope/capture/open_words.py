@@ -24,7 +24,7 @@ def torn(words: OpenWords) -> Bools:
     return np.asarray(low != words["id"] & np.uint32(wire.SEQUENCE_LOW))
 
 
-def entered(words: OpenWords) -> Bools:
+def is_entered(words: OpenWords) -> Bools:
     """True for words of an entered region, (n,)."""
     return np.asarray(words["sequence"] != 0)
 

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from ..errors import FormatError
-from ..util.portable import dump_json
+from ..util.json_values import dump_json
 from .samples import NO_PLACE, ROW, WINDOW, CodeRegion, CodeWork, Place, Rows, SampledFunction, Samples
 
 _SIZE = 8

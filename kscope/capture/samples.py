@@ -179,7 +179,7 @@ class Samples:
         return replace(self, functions=tuple(self.functions[one] for one in kept), rows=rows, windows=windows)
 
 
-def joined(parts: Iterable[Samples]) -> Samples | None:
+def joined_samples(parts: Iterable[Samples]) -> Samples | None:
     """The samples of several devices as one; None without any. Their functions stay apart."""
     found = list(parts)
     if not found:

@@ -43,13 +43,13 @@ def pack(capture: CaptureData) -> tuple[Section, ...]:
     return (Section(SAMPLES, zlib.compress(data), len(data)),)
 
 
-def declared(sections: Sequence[Section]) -> dict[str, Any]:
+def head_entry(sections: Sequence[Section]) -> dict[str, Any]:
     """The sections' entry in the head; empty without any, so files without sections do not change."""
     rows = [[one.name, len(one.data), zlib.crc32(one.data), one.size] for one in sections]
     return {"sections": rows} if rows else {}
 
 
-def announced(head: dict[str, Any]) -> tuple[Announced, ...]:
+def entries_of_head(head: dict[str, Any]) -> tuple[Announced, ...]:
     """The sections that a head announces. Raises FormatError."""
     found = []
     for row in list_of({"sections": [], **head}, "sections"):

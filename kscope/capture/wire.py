@@ -1,22 +1,18 @@
 """The wire layout, version 2, which a GPU writes and the host reads; see docs/design/protocol.md.
 
-    pool                                       slab                        record (16 bytes)
-    +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
-    | stripe 0  | stripe 1  | ... | reserve|   | head           |         | start | id | end | value |
-    +-----------+-----------+-- --+--------+   +----------------+ 32      +-------+----+-----+-------+
-      a ring of slabs per SM, one shared       | 2^k records    |           u32     u32  u32   u32
-      reserve; sizes are powers of two         +----------------+
-
-A *row* is 16 bytes, written by one store: half a head, or a record. The second word of a record is its id, whose low
-four bits, the kind, are never 0; in a head's first row these bits are 0, so a reader can distinguish a head, a record
-and cleared memory. A *unit* is 32 bytes, the granule of claims.
+pool                                       slab                        record (16 bytes)
++-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
+| stripe 0  | stripe 1  | ... | reserve|   | head           |         | start | id | end | value |
++-----------+-----------+-- --+--------+   +----------------+ 32      +-------+----+-----+-------+
+  a ring of slabs per SM, one shared       | 2^k records    |           u32     u32  u32   u32
+  reserve; sizes are powers of two         +----------------+
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..util.fields import Fields
+from ..util.struct_layout import Fields
 from .layout import RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 UNIT = 32
+"""Bytes of a unit, the granule of claims."""
 HEAD_BYTES, HEAD_UNITS = 32, 1
 RECORDS_PER_UNIT = UNIT // RECORD_BYTES
 SEGMENT_BYTES = 1 << 32
@@ -47,7 +44,9 @@ HEAD = Fields(
         ("seal", "<u4"),  # 7   its low byte is never 0, see below
     ]
 )
-"""The first unit of a slab. The slot names an entry of the launch table; the other fields are this warp's alone."""
+"""The first unit of a slab. The slot names an entry of the launch table; the other fields are this warp's alone. The
+low bits of "block" are 0 where a record has its kind, so a reader can distinguish a head, a record and cleared memory.
+"""
 
 # HEAD["who"]
 EPOCH_SHIFT, SM_SHIFT, SLOT_SHIFT = 5, 6, 16

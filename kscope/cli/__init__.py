@@ -1,14 +1,11 @@
-"""The command line: one file per command. This file has the parser and maps errors to exit codes. A command line
-imports only the file of its command.
+"""The command line: the parser, and exit codes. Each command has a file, which only its command line imports.
 
-    0    success
-    1    a check failed: a broken component (doctor), a slower region (compare), a false condition (assert),
-         counts that do not match regions (ipc), no comparable kernel (perturb)
-    2    an error: one line on stderr with the remedy (--debug: the traceback)
-    3    --strict, and the data has problems
-    141  broken pipe: the output's reader is gone
-
-`kscope run` exits as its script does. docs/commands.md has the same table.
+0    success
+1    a check failed: a broken component (doctor), a slower region (compare), a false condition (assert),
+     counts that do not match regions (ipc), no comparable kernel (perturb)
+2    an error: one line on stderr with the remedy (--debug: the traceback)
+3    --strict, and the data has problems
+141  broken pipe: the output's reader is gone
 """
 
 from __future__ import annotations

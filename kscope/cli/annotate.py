@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..analysis.samples import annotated as analysis
-from ..analysis.samples.named_lines import named
+from ..analysis.samples.named_lines import with_named_lines
 from ..analysis.samples.stalls_text import reasons_text
 from ..report.annotate import page
 from ..util.terminal import cut, part_text, terminal_width, time_text
 from ..util.text import counted
 from .common import filters, json_output, outputs
 from .common.command_parser import Command
-from .stalls import add_capture, add_mark, sampled
+from .stalls import add_capture, add_mark, load_samples
 
 _WIDE = 110
 """Least columns of a terminal that also shows each line's executed instructions and registers."""
@@ -33,10 +33,10 @@ def add(command: Command) -> None:
 def annotate(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     if options.output is not None:
-        outputs.apart("-o", options.output, options.capture)
-    capture, samples, marks = sampled(options)
-    trace, samples = capture.trace, named(samples, marks)
-    with filters.computing(len(samples.rows), "lines"):
+        outputs.check_distinct("-o", options.output, options.capture)
+    capture, samples, marks = load_samples(options)
+    trace, samples = capture.trace, with_named_lines(samples, marks)
+    with filters.busy_bar(len(samples.rows), "lines"):
         found = analysis.annotate(trace, samples)
     if options.json:
         print(json_output.answer(options, _data(found), trace))

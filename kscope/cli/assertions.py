@@ -31,8 +31,8 @@ def add(command: Command) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options)
-    with filters.computing(len(trace), "conditions"):
+    trace = filters.filtered_trace(options)
+    with filters.busy_bar(len(trace), "conditions"):
         found = checks.check(trace, options.conditions)
     if options.json:
         print(json_output.answer(options, {"conditions": [_plain(one) for one in found]}, trace))

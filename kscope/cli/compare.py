@@ -10,7 +10,7 @@ from ..analysis.compare import Options, compare
 from ..errors import UsageError
 from .common import json_output
 from .common.command_parser import Command
-from .common.filters import add_opening, computing, opened
+from .common.filters import add_opening, busy_bar, open_trace
 
 SLOWER = 1
 """Exit code of --fail-slower if something is slower."""
@@ -34,8 +34,8 @@ def add(command: Command) -> None:
 def comparison(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     settings = Options(level=_part("--level", options.level), least=_part("--least", options.least))
-    a, b = (opened(path, options) for path in (options.a, options.b))
-    with computing(len(a) + len(b), "compare"):
+    a, b = (open_trace(path, options) for path in (options.a, options.b))
+    with busy_bar(len(a) + len(b), "compare"):
         found = compare(a, b, settings)
     rows = {name: value for name, value in asdict(found).items() if name != "recorded"}  # part of answer()
     json_output.show(options, lambda: rows, lambda: found, a, b)

@@ -14,7 +14,7 @@ from ..machine_code import code_map, tools
 from ..util import bounded_reading
 from .common import filters, json_output
 from .common.command_parser import Command
-from .stalls import add_capture, add_mark, sampled
+from .stalls import add_capture, add_mark, load_samples
 
 DISAGREES = 1
 """Exit code if a region's measures do not agree, or nothing could be compared."""
@@ -32,9 +32,9 @@ def add(command: Command) -> None:
 
 def crosscheck(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    capture, samples, lines = _of_code(options) if options.code is not None else sampled(options, needed=False)
+    capture, samples, lines = _of_code(options) if options.code is not None else load_samples(options, needed=False)
     trace = capture.trace
-    with filters.computing(len(trace), "shares"):
+    with filters.busy_bar(len(trace), "shares"):
         found = analysis.crosscheck(trace, samples, lines)
     json_output.show(options, lambda: asdict(found) | {"agrees": found.agrees}, lambda: found, trace)
     return 0 if found.agrees else DISAGREES
@@ -45,11 +45,8 @@ def _of_code(options: argparse.Namespace) -> tuple[filters.Undecoded, Samples, l
     if options.mark:
         raise UsageError(f"--mark {options.mark[0]}: shows samples, and --code has none; give one of them")
     data = bounded_reading.read_bytes(options.code)
-    modules = tools.modules_in(data)
-    regions = [one for module in modules for one in module.regions]
-    layouts = [one for module in modules for one in module.layouts]
     sought = [SampledFunction(symbol, number) for symbol, number in tools.builds_in(data).items()]
     if not sought:
         raise UsageError(f"--code {options.code}: not a cubin of kernels with marks")
-    functions = tuple(code_map.described(sought, data, regions, layouts))
-    return filters.undecoded(options.capture, options), Samples(1, functions=functions), []
+    functions = tuple(code_map.with_instructions(sought, data, *code_map.marks_of(tools.modules_in(data))))
+    return filters.open_lazily(options.capture, options), Samples(1, functions=functions), []

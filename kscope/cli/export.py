@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check, sample_rows
-from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
+from ..export.view_options import GROUPS, PROCESSES, VIEW_OPTIONS
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..util.text import is_number
@@ -57,7 +57,7 @@ def add(command: Command) -> None:
 def export(options: argparse.Namespace) -> int:
     """Run the command. Raises UsageError before it reads the capture if the output cannot be written."""
     if options.output is None:
-        trace = filters.read(options)
+        trace = filters.filtered_trace(options)
         raise UsageError(f"expected -o FILE for these {len(trace):,} records, with a suffix of {', '.join(FORMATS)}")
     with _target(options) as output:
         return _export(options, output)
@@ -85,9 +85,9 @@ def _target(options: argparse.Namespace) -> Generator[Path]:
 
 
 def _export(options: argparse.Namespace, output: Path) -> int:
-    outputs.apart("-o", output, options.capture)
+    outputs.check_distinct("-o", output, options.capture)
     check(output)
-    trace = filters.read(options)
+    trace = filters.filtered_trace(options)
     edges = parse_edges(options.edge)
     view = {name: getattr(options, name) for name in VIEW_OPTIONS if getattr(options, name) is not None}
     progress = sys.stderr.isatty() if options.progress is None else options.progress

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from ..analysis import idle
 from ..analysis import overlap as overlap_analysis
-from ..analysis.critical import critical_path, offered
-from ..analysis.pipelines.events import recorded
+from ..analysis.critical_path import candidates, critical_path
+from ..analysis.pipelines.events import has_records
 from ..errors import UsageError
 from ..util.text import is_number
 from .common import filters, json_output
@@ -41,8 +41,8 @@ def add(command: Command) -> None:
 
 def gaps(options: argparse.Namespace) -> int:
     """Run `kscope gaps`; returns the exit code."""
-    trace, roles = filters.read(options), filters.roles(options.role)
-    with filters.watched(len(trace), "waits") as step:
+    trace, roles = filters.filtered_trace(options), filters.roles(options.role)
+    with filters.progress(len(trace), "waits") as step:
         found = idle.gaps(trace, of=options.of, wait=options.wait, roles=roles, top=options.top or _GAPS, step=step)
     lists = ("between", "longest", "waits", "barriers")
     json_output.show(
@@ -53,8 +53,8 @@ def gaps(options: argparse.Namespace) -> int:
 
 def overlap(options: argparse.Namespace) -> int:
     """Run `kscope overlap`; returns the exit code."""
-    trace, roles = filters.read(options), filters.roles(options.role)
-    with filters.watched(len(trace), "overlap") as step:
+    trace, roles = filters.filtered_trace(options), filters.roles(options.role)
+    with filters.progress(len(trace), "overlap") as step:
         found = overlap_analysis.overlap(trace, roles, step)
     text = "\n\n".join(map(str, found)) or "no records"
     json_output.show(options, lambda: {"kernels": [asdict(one) for one in found]}, lambda: text, trace)
@@ -70,13 +70,13 @@ def critical(options: argparse.Namespace) -> int:
     edges = parse_edges(options.edge)
     launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
-    trace = filters.read(options)
-    if not edges and not recorded(trace):
+    trace = filters.filtered_trace(options)
+    if not edges and not has_records(trace):
         raise UsageError(
             f'expected --edge SIGNAL:WAIT, such as --edge load:wait_full, or a capture with auto="pipeline"; '
-            f"{offered(trace)}"
+            f"{candidates(trace)}"
         )
-    with filters.computing(len(trace), "path"):
+    with filters.busy_bar(len(trace), "path"):
         found = critical_path(trace, edges, launch, block)
     json_output.show(options, lambda: asdict(found), lambda: found, trace)
     return 0

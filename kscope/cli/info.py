@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..tracedata.info import Info, info
-from ..tracedata.recorded import CLOCKS
+from ..tracedata.recording_facts import CLOCKS
 from ..util.terminal import cut, wrapped
 from ..util.terminal import terminal_width as columns
 from ..util.text import counted
@@ -24,7 +24,7 @@ def add(command: Command) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.opened(options.capture, options)
+    trace = filters.open_trace(options.capture, options)
     found = info(trace)
     if options.json:
         problems = [one.as_dict() for one in trace.problems]

@@ -60,12 +60,12 @@ def merge(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.capture}: expected --torch TRACE or --nsys REPORT beside it, or a folder with captures of ranks"
         )
-    outputs.apart("-o", options.output, options.capture, options.torch, options.nsys)
-    torch.checked(options.output)
-    trace = filters.opened(options.capture, options)
+    outputs.check_distinct("-o", options.output, options.capture, options.torch, options.nsys)
+    torch.check_output(options.output)
+    trace = filters.open_trace(options.capture, options)
     found = entry.merge(trace, options.torch, nsys=options.nsys)
     limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
-    with filters.watched(len(trace), options.output.name) as step:
+    with filters.progress(len(trace), options.output.name) as step:
         written = found.write(options.output, limit, step)
     for problem in found.trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
@@ -90,7 +90,7 @@ def _ranks(options: argparse.Namespace) -> int:
     files = gpus.captures(options.capture)
     found: dataset.Dataset | timeline.Ranks
     if options.output.suffix:
-        torch.checked(options.output)
+        torch.check_output(options.output)
         found = timeline.merge_ranks(files, ranks, options.launch, options.collective)
         limit = DEFAULT_LIMIT if options.limit == "auto" else options.limit
         written = found.trace.export(options.output, limit=limit, peers=options.peer)

@@ -21,8 +21,8 @@ def add(command: Command) -> None:
 
 def occupancy(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options)
-    with filters.computing(len(trace), "occupancy"):
+    trace = filters.filtered_trace(options)
+    with filters.busy_bar(len(trace), "occupancy"):
         found = analysis.occupancy(trace, _JSON_BINS if options.json else _BINS)
     rows = {"launches": list(map(asdict, found.launches)), "sms": list(map(asdict, found.sms))}
     json_output.show(options, lambda: {**rows, "over_time": asdict(found.over_time)}, lambda: found, trace)

@@ -20,8 +20,8 @@ def add(command: Command) -> None:
 
 def pipeline(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options)
-    with filters.computing(len(trace), "pipeline"):
+    trace = filters.filtered_trace(options)
+    with filters.busy_bar(len(trace), "pipeline"):
         found = pipelines(trace)
     kernels, problems = [asdict(one) for one in found.kernels], [one.as_dict() for one in found.problems]
     json_output.show(options, lambda: {"kernels": kernels, "problems": problems}, lambda: found, trace)

@@ -18,8 +18,8 @@ from typing import Any
 from ..errors import UsageError
 from ..export.columnar import table
 from ..tracedata.data import COLUMNS
+from ..util.json_values import single_line
 from ..util.packages import needed
-from ..util.portable import single_line
 from ..util.terminal import cut, grid, terminal_width
 from ..util.text import counted
 from .common import filters, json_output
@@ -78,7 +78,7 @@ def _records(duckdb: Any, options: argparse.Namespace) -> Generator[Any]:
             read = connection.read_parquet(files, hive_partitioning=True, union_by_name=True)
             connection.register("records", read.project("* REPLACE (CAST(rank AS BIGINT) AS rank)"))
         else:
-            connection.register("records", table(filters.opened(options.capture, options)))
+            connection.register("records", table(filters.open_trace(options.capture, options)))
         yield connection
 
 

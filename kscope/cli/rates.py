@@ -14,7 +14,7 @@ from ..capture.layout import Kind, record_id
 from ..capture.samples import CodeWork
 from ..errors import UsageError
 from ..instrument.peaks import Peaks
-from ..machine_code import sass, tools
+from ..machine_code import disassembly, tools
 from ..machine_code.work import region_work
 from ..marks.work import VALUE, Work, parse
 from ..trace import Trace
@@ -49,11 +49,11 @@ def add(command: Command) -> None:
 
 def rates(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options)
+    trace = filters.filtered_trace(options)
     peaks = options.peaks and Peaks.from_json(bounded_reading.read_bytes(options.peaks), str(options.peaks))
     given = _given(options, trace)
     code = None if options.code is None else _of_code(trace, options.code)
-    with filters.computing(len(trace), "rates"):
+    with filters.busy_bar(len(trace), "rates"):
         found = analysis.rates(trace, code, given, peaks)
     rows = [asdict(row) | {"intensity": row.intensity} for row in found.rows]
     data = asdict(found) | {"rows": rows}
@@ -86,7 +86,7 @@ def _has_values(trace: Trace, region: str) -> bool:
 
 
 def _of_code(trace: Trace, path: Path) -> dict[tuple[int, str], CodeWork]:
-    code = {one.name: one for one in sass.functions(tools.disassembly(path))}
+    code = {one.name: one for one in disassembly.functions(tools.disassembly(path))}
     builds = tools.builds(path)
     ids = {record_id(region.token, kind): region.name for region in trace.regions for kind in _SPANS}
     found: dict[tuple[int, str], CodeWork] = {}
@@ -95,7 +95,7 @@ def _of_code(trace: Trace, path: Path) -> dict[tuple[int, str], CodeWork]:
             function = code[name]
             found |= {
                 (number, region): work
-                for region, work in region_work(function, sass.sites(function, ids, tools.layouts(path))).items()
+                for region, work in region_work(function, disassembly.sites(function, ids, tools.layouts(path))).items()
             }
     if not found:
         names = ", ".join(sorted(code)) or "nothing"

@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
     typed = program.output(options) if options.ranks is None else _of_rank(options)
     path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
-        outputs.apart(flag, output, None if options.module else options.script)
-    session = profile(typed, **recording_flags.given(options))
+        outputs.check_distinct(flag, output, None if options.module else options.script)
+    session = profile(typed, **recording_flags.profile_arguments(options))
     if options.ranks is None:
         code = program.in_session(execute, session, path, options)
     else:
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     trace = session.trace
     if trace.problems or not options.quiet:
-        program.note(_report(program.saved(session, path), trace, _selective_flags(options)))
+        program.note(_report(program.saved_path(session, path), trace, _selective_flags(options)))
         for problem in trace.problems:
             program.note(problem.text)
     return STRICT if options.strict and trace.problems else 0
@@ -107,14 +107,14 @@ def _together(made: Job, session: Session, path: Path, options: argparse.Namespa
     """Write the files of all ranks."""
     from ..session import job_files  # loaded on first use
 
-    job_files.write(made, session.capture, session.trace, program.saved(session, path), sketch=options.sketch)
+    job_files.write(made, session.capture, session.trace, program.saved_path(session, path), sketch=options.sketch)
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     """Compile the script's kernels with the selected marks, record nothing, and print the marked sites."""
     if options.output:
         raise UsageError(f"-o {options.output}: a dry run records nothing, and writes nothing")
-    compiled = {name: value for name, value in recording_flags.given(options).items() if name in COMPILED}
+    compiled = {name: value for name, value in recording_flags.profile_arguments(options).items() if name in COMPILED}
     if not {"auto", "mark"} & compiled.keys():
         compiled["auto"] = tuple(KINDS)
     from .running import dry_run  # imports analyses
@@ -125,12 +125,12 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
         selection = recording().selection
         try:
             with dry():
-                raised = program.attempted(execute, options)
+                raised = program.run_plain(execute, options)
         finally:
             disable()
     program.leave_to(process, raised)
     print(dry_run.show(kernels, selection))
-    return program.ended(raised)
+    return program.exit_code(raised)
 
 
 def _selective_flags(options: argparse.Namespace) -> str:

@@ -41,7 +41,7 @@ def sample(options: argparse.Namespace) -> int:
     program.take_output(options)
     typed = program.output(options)
     path = Path(expanded(str(typed)))
-    outputs.apart("-o", path, None if options.module else options.script)
+    outputs.check_distinct("-o", path, None if options.module else options.script)
     period = None if options.period is None else recording_flags.period(options.period)
     session = sampled(typed, period=period, kernel=options.kernel, mark=options.mark)
     if code := program.in_session(execute, session, path, options):
@@ -52,7 +52,7 @@ def sample(options: argparse.Namespace) -> int:
         functions = len({int(one) for one in found.rows["function"]}) if found is not None else 0
         count = 0 if found is None else len(found)
         more = f"; kscope stalls {path}" if count else ""
-        program.note(f"{program.saved(session, path)}: {count:,} samples of {counted(functions, 'kernel')}{more}")
+        program.note(f"{program.saved_path(session, path)}: {count:,} samples of {counted(functions, 'kernel')}{more}")
         for problem in capture.problems:
             program.note(problem.text)
     return STRICT if options.strict and capture.problems else 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..analysis.samples import stalls as analysis
 from ..analysis.samples import stalls_text
-from ..analysis.samples.named_lines import missed, named
+from ..analysis.samples.named_lines import unsampled_ranges, with_named_lines
 from ..analysis.samples.reasons import meaning, remedy
 from ..capture.samples import Samples
 from ..errors import UsageError
@@ -48,7 +48,7 @@ def add_mark(parser: argparse.ArgumentParser, about: str = _NAMED) -> None:
     parser.add_argument("--mark", metavar="NAME=FILE:FIRST-LAST", action="append", default=[], help=about)
 
 
-def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filters.Undecoded, Samples, list[Lines]]:
+def load_samples(options: argparse.Namespace, *, needed: bool = True) -> tuple[filters.Undecoded, Samples, list[Lines]]:
     """A capture, its samples, of the kernels that --kernel names, and the lines of --mark.
 
     Args:
@@ -58,7 +58,7 @@ def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filter
     Raises:
         UsageError: the capture has no samples, no kernel has such a name, or nothing was sampled at the lines.
     """
-    capture = filters.undecoded(options.capture, options)
+    capture = filters.open_lazily(options.capture, options)
     samples = capture.samples
     if samples is None:
         raise UsageError(
@@ -75,22 +75,22 @@ def sampled(options: argparse.Namespace, *, needed: bool = True) -> tuple[filter
         kept = (number for number, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in options.kernel))
         samples = samples.of(kept)
     marks = [Lines.of(text) for text in options.mark]
-    for text in missed(samples, marks):
+    for text in unsampled_ranges(samples, marks):
         raise UsageError(f"--mark {text}")
     return capture, samples, marks
 
 
 def stalls(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    capture, samples, marks = sampled(options)
-    samples = named(samples, marks)
+    capture, samples, marks = load_samples(options)
+    samples = with_named_lines(samples, marks)
     if options.output is not None:
-        outputs.apart("-o", options.output, options.capture)
+        outputs.check_distinct("-o", options.output, options.capture)
         count = sample_rows.write(samples, options.output)
         print(f"{options.output}: {count:,} rows, {options.output.stat().st_size:,} bytes")
         return 0
     executions = analysis.executions(capture.trace) if options.by == "region" else {}
-    with filters.computing(len(samples.rows), "samples"):
+    with filters.busy_bar(len(samples.rows), "samples"):
         found = analysis.stalls(samples, options.by, executions)
     recorded = [capture.trace] if options.json else []
     json_output.show(options, lambda: _data(found), lambda: stalls_text.text(found, top=options.top or 50), *recorded)

@@ -34,9 +34,9 @@ def add(command: Command) -> None:
 
 def summary(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = filters.read(options, shows_problems=not options.csv)
+    trace = filters.filtered_trace(options, shows_problems=not options.csv)
     roles = filters.roles(options.role)
-    with filters.computing(len(trace), "summary"):
+    with filters.busy_bar(len(trace), "summary"):
         found = summarize(trace, options.by, roles)
     waits = trace.stalls() if options.stalls else None
     doubts = list[str]()

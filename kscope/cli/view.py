@@ -57,7 +57,7 @@ def add(command: Command) -> None:
 
 def view(options: argparse.Namespace) -> int:
     """Run the command until Ctrl-C."""
-    server, at = served(options)
+    server, at = create_server(options)
     return serve(server, at, browser=not options.no_browser)
 
 
@@ -70,7 +70,7 @@ def serve(server: Server, at: str = "", *, browser: bool = False) -> int:
             if remote := tunnel(url):
                 print(remote, flush=True)
             if browser:
-                opened(url)
+                open_browser(url)
             server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -87,7 +87,7 @@ def tunnel(url: str) -> str:
     return f"on your own machine: ssh -N -L {port}:127.0.0.1:{port}{login} {getpass.getuser()}@{parts[2]}"
 
 
-def served(options: argparse.Namespace) -> tuple[Server, str]:
+def create_server(options: argparse.Namespace) -> tuple[Server, str]:
     """Create the server for a file.
 
     Args:
@@ -105,9 +105,9 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     name = path.name.lower()
     if path.is_dir():
         raise UsageError(f"{path} is a folder: expected a capture ({capture_path.SUFFIX}), a report or a timeline")
-    if name.endswith((*TIMELINES, ".html")) and options.reader is None and filters.narrowed(options):
+    if name.endswith((*TIMELINES, ".html")) and options.reader is None and filters.filter_flags(options):
         raise UsageError(
-            f"{path}: {', '.join(filters.narrowed(options))} apply only to captures ({capture_path.SUFFIX}); "
+            f"{path}: {', '.join(filters.filter_flags(options))} apply only to captures ({capture_path.SUFFIX}); "
             "drop them, or view the capture"
         )
     if name.endswith(TIMELINES) and options.reader is None:
@@ -118,8 +118,8 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
         raise UsageError(
             f"{path}: expected a capture ({capture_path.SUFFIX}), a report (.html) or a timeline (.pftrace)"
         )
-    trace = filters.read(options)
-    progress = filters.watched(len(trace), path.name)
+    trace = filters.filtered_trace(options)
+    progress = filters.progress(len(trace), path.name)
     file = io.BytesIO()
     if options.perfetto:
         from ..export import timeline
@@ -160,7 +160,7 @@ def _ui(folder: Path | None) -> Path:
     return folder
 
 
-def opened(url: str) -> None:
+def open_browser(url: str) -> None:
     """Open a page in the user's browser, if there is a display.
 
     The list of processes would show the url's token to all users of the machine, so the browser gets a temporary file

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if options.serve is not None:
         from . import view, watch_page  # import the report
 
-        return view.serve(watch_page.served(pools, every, options.serve))
+        return view.serve(watch_page.create_server(pools, every, options.serve))
     observers = [None if options.once else Observer() for _ in pools]
     wait = _FIRST_S
     while True:

@@ -27,7 +27,7 @@ POLICY = (
 _LOOKS = 120
 
 
-def served(pools: Sequence[Pool], every: float, port: int) -> Server:
+def create_server(pools: Sequence[Pool], every: float, port: int) -> Server:
     """The server, bound and not yet running: the page, the current verdicts, and a report of each pool."""
     title = f"kscope watch {pools[0].pid}"
     resources = {

@@ -88,10 +88,8 @@ def _functions(dump: Dump, needed: list[tuple[int, int]]) -> tuple[dict[tuple[in
 
 
 def _described(cubin: bytes, names: set[str], describe: Describe) -> list[SampledFunction]:
-    modules = describe(cubin)
-    marked = [one for module in modules for one in module.regions]
-    layouts = [one for module in modules for one in module.layouts]
-    return code_map.described([SampledFunction(name) for name in sorted(names)], cubin, marked, layouts)
+    sampled = [SampledFunction(name) for name in sorted(names)]
+    return code_map.with_instructions(sampled, cubin, *code_map.marks_of(describe(cubin)))
 
 
 def _spot(address: int, image: Image, symbol: elf.Symbol, code: Mapping[tuple[Image, str], SampledFunction]) -> Spot:

@@ -114,7 +114,7 @@ class Rows:
         return found
 
 
-def between(anchors: Anchors, first: Int64, last: Int64, tick: int) -> Rates:
+def rate_between(anchors: Anchors, first: Int64, last: Int64, tick: int) -> Rates:
     """Bounds of the clock's rate between two anchors of an SM."""
     elapsed = anchors.y[last] - anchors.y[first]
     longest = anchors.x[last] + anchors.width[last] - anchors.x[first]

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.capture_data import CaptureData, DeviceCapture
+from ..capture.counted_problems import note
 from ..capture.model import ModuleMeta, Problem
-from ..capture.notes import note
-from ..marks.wide import CODES
-from ..tracedata.curves import Curves
+from ..marks.wide_values import CODES
+from ..tracedata.clock_curves import Curves
 from ..tracedata.data import Launch, TraceData
-from ..tracedata.recorded import Clock, Gpu, Reading, Recorded
+from ..tracedata.recording_facts import Clock, Gpu, Reading, Recorded
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.arrays import Int64
@@ -24,17 +24,17 @@ from ..util.grouping import grouped
 from ..util.parallel import each, filled, shares
 from ..util.text import counted
 from .axis import Axis, fit_axis, joined_curves
+from .begin_end_spans import with_flights
 from .columns import Records, decode_slabs, id_sample
-from .flights import with_flights
-from .halves import Halves, with_values
 from .ids import IdTable, Names
 from .lane_joining import join
 from .launch_lines import calls as calls_of
 from .launches import Launches, number
-from .lost import Lost, find_lost
+from .lost_data import Lost, find_lost
 from .slabs import Slabs, find
-from .unfinished import until_read
+from .unfinished_warps import until_read
 from .warp_roles import with_roles
+from .wide_values import Halves, with_values
 
 _SUBSET = ("block", "warp", "sm")
 
@@ -236,11 +236,11 @@ def _launches(
 ) -> tuple[Launch, ...]:  # fmt: skip
     kernel = np.searchsorted(kernel_ids, launches.kernel).tolist()
     columns = (launches.device, launches.grid_id, launches.replay, launches.grid)
-    missing = lost.lanes.tolist() or [0] * len(launches)
+    missing = lost.missing.tolist() or [0] * len(launches)
     rows = zip(kernel, *(column.tolist() for column in columns), missing, strict=True)
     return tuple(
-        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k]), lanes)
-        for k, d, g, r, (x, y, z), lanes in rows
+        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k]), absent)
+        for k, d, g, r, (x, y, z), absent in rows
     )
 
 

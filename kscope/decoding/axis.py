@@ -11,14 +11,14 @@ import numpy.typing as npt
 from .. import native
 from ..capture.capture_data import DeviceCapture
 from ..capture.model import Problem
-from ..tracedata.curves import Curves
+from ..tracedata.clock_curves import Curves
 from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import each, filled, least, map_ahead, shares
 from ..util.runs import group_equal, least_of, most_of
 from ..util.text import counted
 from . import clock_curves, clock_drift, time_bounds
-from .anchors import FASTEST, SLOWEST, Anchors, Rates, Rows, between, tightest
-from .inner_anchors import InnerAnchors, added
+from .anchors import FASTEST, SLOWEST, Anchors, Rates, Rows, rate_between, tightest
+from .inner_anchors import InnerAnchors, with_inner_anchors
 from .slabs import Slabs
 
 USUAL_TICK_NS = 32
@@ -101,7 +101,7 @@ def _fit(
     reference = least(int(sm.max()) + 1, sm, clock)
     anchors, rows = _anchors(slabs, sm, reference, origin)
     if len(inner):
-        anchors, rows = added(inner, anchors, slabs, sm, reference, origin, max_clock_khz)
+        anchors, rows = with_inner_anchors(inner, anchors, slabs, sm, reference, origin, max_clock_khz)
     problems: list[Problem] = []
     one = np.broadcast_to(np.int64(0), len(slabs))
     bounds, rate = _narrowed(anchors, rows, one, _rates(anchors, rows, one, tick), None, tick)
@@ -280,7 +280,7 @@ def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple
 
 def _rates(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> Rates:
     """Bounds of the rate per launch, from the first and the last anchor of every row (an SM in a launch)."""
-    bounds = between(anchors, rows.first, rows.last, tick)
+    bounds = rate_between(anchors, rows.first, rows.last, tick)
     where, count = launch[anchors.slab[rows.first]], int(launch.max()) + 1
     return Rates(most_of(where, bounds.least, count, FASTEST), least_of(where, bounds.most, count, SLOWEST))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..tracedata.curves import Curves
+from ..tracedata.clock_curves import Curves
 from ..util.arrays import Bools, Float, Int64
 from ..util.parallel import each
 from . import time_bounds

@@ -14,16 +14,16 @@ import numpy.typing as npt
 from .. import native
 from ..capture import layout
 from ..capture.capture_data import DeviceCapture
+from ..capture.counted_problems import note
 from ..capture.model import Problem
-from ..capture.notes import note
 from ..tracedata.data import UNKNOWN
 from ..util.arrays import Bools, Int64
 from ..util.parallel import each
-from .halves import Halves, found_in
 from .ids import ANCHOR, HALF, MISSING, IdTable
 from .inner_anchors import InnerAnchors
 from .slabs import Slabs, Words
 from .unwrap import ring_start, unwrap
+from .wide_values import Halves, found_in
 
 __all__ = ["Records", "decode_slabs", "id_sample"]
 
@@ -69,13 +69,13 @@ class Records:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The rows to read of each slab: `kept` rows of the `written` ones from slot `turn` on, modulo the slab's
+    """The rows to read of each slab: `kept` rows of the `written` ones from slot `oldest` on, modulo the slab's
     capacity.
     """
 
     slabs: Slabs
     kept: Int64
-    turn: Int64
+    oldest: Int64
     written: Int64
     short: Bools  # finished in less than 2^32 ticks
     problems: list[Problem] = field(default_factory=list)
@@ -84,8 +84,8 @@ class _Plan:
         """The plan in another order of its slabs."""
         if (order[1:] > order[:-1]).all():
             return self
-        slabs, kept, turn = self.slabs.take(order), self.kept[order], self.turn[order]
-        return _Plan(slabs, kept, turn, self.written[order], self.short[order], self.problems)
+        slabs, kept, oldest = self.slabs.take(order), self.kept[order], self.oldest[order]
+        return _Plan(slabs, kept, oldest, self.written[order], self.short[order], self.problems)
 
     def rows(self, which: slice | Int64) -> Int64:
         """The first record of slabs as an index into all 16-byte rows."""
@@ -129,23 +129,23 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
         np.minimum(written, slabs.room(slice(None)), out=kept)
         short[:] = finished & ((end - begin).view(np.uint64) < _COUNT_TURNS)
         full = bool((written > kept).any())
-    turn, more = np.broadcast_to(np.int64(0), len(slabs)), np.zeros(0, np.int64)
+    oldest, more = np.broadcast_to(np.int64(0), len(slabs)), np.zeros(0, np.int64)
     if full or not finished.all():
-        turn, over = np.zeros(len(slabs), np.int64), np.flatnonzero(written > kept)
+        oldest, over = np.zeros(len(slabs), np.int64), np.flatnonzero(written > kept)
         more = over[finished[over]]
         turning = over[~slabs.stop[over]]
-        turn[turning] = written[turning] & (slabs.room(turning) - 1)
-    plan = _Plan(slabs, kept, turn, written, short)
+        oldest[turning] = written[turning] & (slabs.room(turning) - 1)
+    plan = _Plan(slabs, kept, oldest, written, short)
     open_full = 0
     for index in np.flatnonzero(~finished).tolist():
         first, capacity = int(plan.rows(slice(index, index + 1))[0]), 1 << int(slabs.log2[index])
         words = rows[first : first + capacity]
         there = np.flatnonzero(words[:, 1])
         kept[index] = written[index] = there[-1] + 1 if len(there) else 0
-        turn[index] = 0
+        oldest[index] = 0
         if kept[index] == capacity:
             open_full += 1
-            turn[index] = 0 if slabs.stop[index] else ring_start(words)
+            oldest[index] = 0 if slabs.stop[index] else ring_start(words)
     _note_dropped(plan, rows, more, open_full)
     return plan
 
@@ -220,8 +220,8 @@ class _Loop:
     def _compiled(self, short: int) -> bool:
         """Same as _gather(), for the first slabs; False if there is an id that the sample lacks."""
         plan, counts = self._plan, np.zeros(4, np.int64)
-        turn = (plan.turn[:1].copy(), 0) if not plan.turn.strides[0] else (plan.turn, 1)
-        slabs = plan.slabs.line, plan.slabs.log2, plan.kept, *turn, self._first, plan.slabs.last_tick, self._offsets
+        oldest = (plan.oldest[:1].copy(), 0) if not plan.oldest.strides[0] else (plan.oldest, 1)
+        slabs = plan.slabs.line, plan.slabs.log2, plan.kept, *oldest, self._first, plan.slabs.last_tick, self._offsets
         table = *self._table.slots(), int(MISSING), int(HALF)
         columns = self.start, self.duration, self.region, self.value
         native.call("records", self._rows, short, native.threads(), *slabs, *table, *columns, counts)
@@ -263,7 +263,7 @@ class _Loop:
         """The rows of the records of slabs a..b in order of end, and the number of each slab's."""
         plan, kept = self._plan, self._plan.kept[a:b]
         within = np.arange(int(kept.sum())) - np.repeat(self._offsets[a:b] - self._offsets[a], kept)
-        within += np.repeat(plan.turn[a:b], kept)
+        within += np.repeat(plan.oldest[a:b], kept)
         within &= np.repeat(plan.slabs.room(slice(a, b)) - 1, kept)
         return within + np.repeat(plan.rows(slice(a, b)), kept), kept
 
@@ -322,5 +322,5 @@ class _Loop:
     def _rows_at(self, record: Int64) -> Words:
         """The four words of records, by their indices."""
         plan, slab = self._plan, np.searchsorted(self._offsets, record, side="right") - 1
-        within = (record - self._offsets[slab] + plan.turn[slab]) & (plan.slabs.room(slab) - 1)
+        within = (record - self._offsets[slab] + plan.oldest[slab]) & (plan.slabs.room(slab) - 1)
         return np.asarray(self._rows[plan.rows(slab) + within])

@@ -62,7 +62,7 @@ def times(inner: InnerAnchors, slabs: Slabs, max_clock_khz: int) -> Int64:
     return time >> TIME_SHIFT << TIME_SHIFT  # as those of heads
 
 
-def added(
+def with_inner_anchors(
     inner: InnerAnchors, anchors: Anchors, slabs: Slabs, sm: Int64, reference: Int64, origin: int, max_clock_khz: int
 ) -> tuple[Anchors, Rows]:
     """The anchors of a device together with those among its records, and a row for each SM. Damaged ones are left out.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..tracedata.curves import Lives
+from ..tracedata.clock_curves import Lives
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
 from ..util.runs import fresh, most_of, numbered, order_by, starts

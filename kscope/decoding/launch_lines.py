@@ -9,7 +9,7 @@ from ..capture.model import Problem
 from ..tracedata.calls import Call
 from ..tracedata.data import Launch
 from ..util.grouping import grouped
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.text import some
 
 

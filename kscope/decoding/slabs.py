@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from .. import native
 from ..capture import layout
+from ..capture.counted_problems import note
 from ..capture.model import Problem
-from ..capture.notes import note
 from ..util.arrays import Bools, Int64
 from ..util.parallel import chunks, each, filled, shares
 from ..util.runs import group_equal

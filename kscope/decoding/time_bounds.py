@@ -9,7 +9,7 @@ import numpy as np
 from .. import native
 from ..util.arrays import Float, Int64
 from ..util.parallel import each
-from .anchors import FASTEST, SLOWEST, WIDE, Anchors, Rates, Rows, band, between
+from .anchors import FASTEST, SLOWEST, WIDE, Anchors, Rates, Rows, band, rate_between
 
 _MARGIN = 1.25
 """A clock may be this much slower than the anchors show, and this much faster if the device's highest is unknown."""
@@ -45,7 +45,7 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> Limit
         max_clock_khz: the device's highest SM clock, 0 if unknown. If the anchors show a faster clock, the next
             step above that is the highest.
     """
-    whole = _extremes(between(anchors, rows.first, rows.last, tick))
+    whole = _extremes(rate_between(anchors, rows.first, rows.last, tick))
     if native.available():
         found = [np.array([np.inf, -np.inf, np.inf]) for _ in rows.shares()]
         columns = rows.first, rows.last, anchors.x, anchors.width, anchors.y
@@ -53,7 +53,7 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> Limit
         each(lambda job: native.call("limits", *job[0], *columns, float(tick), WIDE, job[1]), jobs)
     else:
         first = np.flatnonzero(rows.row[1:] == rows.row[:-1])
-        found = [_extremes(between(anchors, first, first + 1, tick))]
+        found = [_extremes(rate_between(anchors, first, first + 1, tick))]
     least, most, highest = (np.array([whole, *found]) * [1, -1, 1]).min(axis=0).tolist()
     if least == np.inf:
         least, most = FASTEST * _MARGIN, -SLOWEST / _MARGIN
@@ -221,7 +221,7 @@ def unbroken(anchors: Anchors, rows: Rows, tick: int, within: Limits) -> Rows:
         rows.compiled("breaks", *columns, float(tick), within.briefly, within.slow, breaks)
         return Rows.starting(np.flatnonzero(breaks), len(breaks))
     step = np.arange(len(anchors.x) - 1)
-    rates = between(anchors, step, step + 1, tick)
+    rates = rate_between(anchors, step, step + 1, tick)
     broken = (rates.least > within.slow) | (rates.most < within.briefly)
     return Rows.of(np.cumsum(np.append(0, broken | (rows.row[1:] != rows.row[:-1]))))
 

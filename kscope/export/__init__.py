@@ -1,7 +1,4 @@
-"""Trace export: one module per format, selected by the file's suffix. A format is a function ``write(timeline, file,
-step)`` or ``write(trace, file, step)`` of a module: `file` takes bytes, and ``step(count)`` reports progress in
-records. A module that needs a package has ``needs()``, which raises MissingError without it.
-"""
+"""Trace export: one module per format, selected by the file's suffix."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from ..util.atomic_files import replacing, target, writable
 from ..util.text import nearest
 
 if TYPE_CHECKING:
-    from ..analysis.critical import GivenEdge
+    from ..analysis.critical_path import GivenEdge
     from ..tracedata.data import TraceData
 
 DEFAULT_LIMIT = 2_000_000
@@ -34,7 +31,8 @@ class Format:
     """A file format.
 
     Attributes:
-        module: its module.
+        module: its module. A function in it writes a timeline or a trace to a binary file, and calls step(count) with
+            the number of records done; needs(), if there is one, raises MissingError without a package.
         description: a phrase for help texts.
         timeline: it draws a Timeline, with a limit and view options; else it writes a trace.
         gzip: ``.gz`` may follow the suffix.
@@ -115,7 +113,7 @@ def export(
     from ..util.gz import GzipWriter
     from . import sample_rows  # these need the columns; the table above does not
     from . import timeline as drawing
-    from .view import VIEW_OPTIONS, view
+    from .view_options import VIEW_OPTIONS, view
 
     path = Path(path)
     form, write = check(path)

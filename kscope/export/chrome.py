@@ -14,8 +14,8 @@ from ..capture.layout import Kind
 from ..tracedata.info import info
 from ..tracedata.values import distinct
 from ..util.arrays import Bools, Bytes, Int64
+from ..util.json_values import clean
 from ..util.parallel import chunks, map_ahead
-from ..util.portable import clean
 from ..util.progress import Step
 from . import row_notes, text_cells
 from .flows import arrival

@@ -16,9 +16,9 @@ from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.info import info
 from ..tracedata.values import EXACT_VALUE
 from ..util.arrays import Int64
+from ..util.json_values import clean
 from ..util.packages import needed
 from ..util.parallel import map_ahead
-from ..util.portable import clean
 from ..util.progress import Step
 
 GROUP, MOST = 1 << 17, 1 << 20

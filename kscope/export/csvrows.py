@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..tracedata.values import distinct
 from ..util.arrays import Bytes
+from ..util.json_values import clean
 from ..util.parallel import chunks, map_ahead
-from ..util.portable import clean
 from ..util.progress import Step
 from . import text_cells
 from .text_cells import NOTHING

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..capture.counted_problems import note
 from ..capture.layout import Kind
 from ..capture.model import Problem
-from ..capture.notes import note
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.values import distinct

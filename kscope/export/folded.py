@@ -1,11 +1,11 @@
-"""Folded stacks, `kernel;region;region 1234`, for flamegraph.pl, inferno and speedscope: ns, summed over all lanes."""
+"""Folded stacks, `kernel;region;region 1234`, for flamegraph.pl, inferno and speedscope: ns, summed over all warps."""
 
 from __future__ import annotations
 
 from typing import BinaryIO
 
 from ..tracedata.data import TraceData
-from ..util.portable import single_line
+from ..util.json_values import single_line
 from ..util.progress import Step
 from .stacks import stacks
 

@@ -17,8 +17,8 @@ from itertools import pairwise
 import numpy as np
 
 from ..util.arrays import Bools, Int64
+from ..util.json_values import clean
 from ..util.parallel import chunks
-from ..util.portable import clean
 from ..util.runs import count_distinct, fresh, group_equal, order_by
 from ..util.text_columns import TextColumn, constant, decimals, joined, take
 from .timeline import Timeline

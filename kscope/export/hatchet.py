@@ -4,8 +4,7 @@
     normalized_cycles  the same, divided by the number of these warps in all launches: the mean per warp
     time (ns), count
 
-The viewer sums over children, so frames have exclusive numbers. Below the root are frames without time: problems, a
-note if only some blocks recorded, and one if the clock is no GPU's.
+The viewer sums over children, so frames have exclusive numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import orjson
 
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.progress import Step
 from .stacks import Node, stacks
 
@@ -26,7 +25,7 @@ _FASTEST_KHZ = 1e8
 
 
 def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
-    """Write the file."""
+    """Write the file: below the root also problems and caveats, as frames without time."""
     frames: list[dict[str, Any]] = []
     nodes = stacks(trace)
     # the viewer sums only metrics of the root
@@ -56,7 +55,7 @@ def _place(where: str | None) -> dict[str, Any]:
 def _metrics(node: Node, device: str) -> dict[str, Any]:
     metrics: dict[str, Any] = {"time (ns)": node.ns, "count": node.count, "device_id": device, "device_type": "CUDA"}
     if not node.timer:
-        metrics |= {"cycles": node.ticks, "normalized_cycles": node.ticks / max(1, node.lanes)}
+        metrics |= {"cycles": node.ticks, "normalized_cycles": node.ticks / max(1, node.warps)}
     return metrics
 
 

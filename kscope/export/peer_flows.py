@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..capture.counted_problems import note
 from ..capture.model import Problem
-from ..capture.notes import note
 from ..tracedata.data import TraceData
 from ..util.arrays import Int64
 from ..util.runs import least_of, ordinals

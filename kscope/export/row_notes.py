@@ -20,7 +20,7 @@ import numpy as np
 
 from ..tracedata.data import TraceData
 from ..util.arrays import Bools, Int64
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.runs import heads
 from ..util.text_columns import TextColumn, constant, decimals, take
 from .timeline import Timeline
@@ -71,7 +71,7 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
     )
 
 
-def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> list[TextColumn]:
+def row_arguments(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> list[TextColumn]:
     """The arguments of rows (t,) as text, in parts: ``role load (inferred), sm 12, block 3, warp 4, ...``."""
     roles = timeline.roles
     parts = [constant(b"role ", len(rows)), take([clean(name).encode() for name in roles.names], roles.code[rows])]
@@ -84,14 +84,14 @@ def described(timeline: Timeline, known: Sequence[Argument], rows: Int64) -> lis
 
 
 def _extent(trace: TraceData) -> tuple[Int64, Int64, Bools]:
-    """First start and last end of each lane's records, in ticks, and a mask of lanes with records."""
+    """First start and last end of each warp's records, in ticks, and a mask of warps with records."""
     first, last = np.zeros((2, len(trace.warps)), np.int64)
     recorded = np.zeros(len(trace.warps), bool)
     if len(trace):
         cuts = heads(trace.track)
-        lanes = trace.track[cuts]
-        first[lanes] = np.minimum.reduceat(trace.start_ticks, cuts)
-        end = np.append(cuts[1:], len(trace)) - 1  # sorted by end within a lane
-        last[lanes] = trace.start_ticks[end] + np.maximum(trace.dur_cycles[end], 0)
-        recorded[lanes] = True
+        rows = trace.track[cuts]
+        first[rows] = np.minimum.reduceat(trace.start_ticks, cuts)
+        end = np.append(cuts[1:], len(trace)) - 1  # sorted by end within a warp
+        last[rows] = trace.start_ticks[end] + np.maximum(trace.dur_cycles[end], 0)
+        recorded[rows] = True
     return first, last, recorded

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..capture.samples import Rows
 from ..util.arrays import Float, Int64
-from ..util.portable import single_line
+from ..util.json_values import single_line
 from .launch_rows import LaunchRow
 from .timeline import Timeline
 

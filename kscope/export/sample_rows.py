@@ -9,7 +9,7 @@ from typing import Any
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..util.atomic_files import replacing, writable
-from ..util.portable import clean
+from ..util.json_values import clean
 from .csvrows import field
 
 FORMATS = (".parquet", ".arrow", ".feather", ".csv")

@@ -1,4 +1,4 @@
-"""speedscope's JSON: a profile per kernel in ns summed over all lanes, and one of problems.
+"""speedscope's JSON: a profile per kernel in ns summed over all warps, and one of problems.
 
 Format: file-format-spec.ts of speedscope 1.25.
 """
@@ -12,7 +12,7 @@ import orjson
 from .._version import __version__
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.progress import Step
 from .stacks import Node, stacks
 

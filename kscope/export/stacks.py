@@ -24,11 +24,11 @@ class Node:
         name: of the kernel or region.
         parent: index of an earlier node; -1 for kernels.
         where: "file:line" of a region; None if unknown.
-        count: number of spans, or for a kernel, of its lanes.
+        count: number of spans, or for a kernel, of its warps.
         ticks: own time in cycles, or in ns if `timer`.
         ns: own time.
         kernel: index of its kernel's node.
-        lanes: number of lanes that recorded the kernel.
+        warps: number of warps (with AllThreads, lanes) that recorded the kernel.
         timer: the clock is globaltimer.
     """
 
@@ -39,7 +39,7 @@ class Node:
     ticks: int
     ns: float
     kernel: int
-    lanes: int
+    warps: int
     timer: bool
 
 
@@ -47,7 +47,7 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
     """Build the call tree.
 
     Args:
-        trace: the trace. Records without a duration and lanes without records after a filter are skipped.
+        trace: the trace. Records without a duration and warps without records after a filter are skipped.
 
     Returns:
         The nodes, parents first.
@@ -72,7 +72,7 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
         name, kernel = str(names[number]), nodes[above].kernel
         nodes.append(Node(
             name, above, wheres[name], int(count[index]), int(ticks[index]), float(ns[index]), kernel,
-            nodes[kernel].lanes, nodes[kernel].timer,
+            nodes[kernel].warps, nodes[kernel].timer,
         ))  # fmt: skip
     return tuple(nodes)
 
@@ -113,7 +113,7 @@ def _paths(parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int) 
 
 
 def _kernels(trace: TraceData, outermost: Int64) -> list[Node]:
-    """The kernels' nodes: lifetimes of the lanes minus their outermost spans."""
+    """The kernels' nodes: lifetimes of the warps minus their outermost spans."""
     warps = trace.warps
     used = np.zeros(len(warps), bool)
     used[trace.shown_warps] = True

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..util.arrays import Int64
 from ..util.grouping import grouped
-from ..util.portable import clean
+from ..util.json_values import clean
 from .groups import TOP, hierarchy
 from .timeline import Timeline
 

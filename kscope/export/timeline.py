@@ -19,7 +19,7 @@ from ..util.arrays import Int64
 from ..util.parallel import chunks, each
 from .flows import Flows, flows
 from .peer_flows import peer_flows
-from .view import View
+from .view_options import View
 
 EMPTY = "no records"
 """The slice of a warp without records, from its start to its end."""
@@ -51,7 +51,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Items: the trace's n records in lane order, then one slice for each of the w drawn warps without records.
+    """Items: the trace's n records in order of warps, then one slice for each of the w drawn warps without records.
 
     Attributes:
         trace: the trace, limited.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..marks.grammar import Mark
     from .peaks import Peaks
     from .peer_side import PeerSide
+    from .raw_samples import SampledCode
     from .recording import Recording
-    from .sampled import SampledCode
     from .subset import Subset
 
 Triple = tuple[int, int, int]

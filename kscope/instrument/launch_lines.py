@@ -13,7 +13,7 @@ from typing import TypedDict
 import numpy as np
 
 from ..capture.capture_data import LaunchLine
-from ..util import stacks
+from ..util import thread_stacks
 from .launch_places import OF_LAUNCHER, OF_PACKAGE, PROGRAM, places
 
 _LAUNCHERS = re.compile(r"kscope|kscope_\w+|triton_kscope|triton|cupy|cupyx|numba|numba_cuda")
@@ -120,7 +120,7 @@ class LaunchLines:
     def stack(self, most: int) -> list[LaunchLine]:
         """The lines of this thread outside launchers' packages, the innermost first, at most `most`."""
         found = list[LaunchLine]()
-        for frame in stacks.own():
+        for frame in thread_stacks.own():
             if len(found) == most:
                 break
             file = frame.f_code.co_filename

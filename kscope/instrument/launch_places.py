@@ -13,7 +13,7 @@ from threading import Lock, get_ident
 from types import CodeType, FrameType
 
 from .. import native
-from ..util import stacks
+from ..util import thread_stacks
 
 Place = tuple[CodeType, int, int]
 """A code object, the offset of an instruction in it, and the thread's id."""
@@ -38,7 +38,7 @@ def places(kind: Kind) -> Places:
     compiled = native.module()
     if compiled is None:
         return Places(kind)
-    found: Places = compiled.Places(stacks.outward, vars(sys).get("_getframemodulename"), kind)
+    found: Places = compiled.Places(thread_stacks.outward, vars(sys).get("_getframemodulename"), kind)
     return found
 
 
@@ -66,18 +66,18 @@ class Places:
             number = None
             if (known := self._depths.get(kernel)) is not None:
                 try:
-                    if stacks.module(known[0]) is known[1]:
-                        frame = stacks.outward(known[0] + 1)
+                    if thread_stacks.module(known[0]) is known[1]:
+                        frame = thread_stacks.outward(known[0] + 1)
                         number = self._program.get((id(frame.f_code), frame.f_lasti, get_ident()))
                         if number is None:
                             number, _ = self._found(frame)
                 except ValueError:  # the stack is not that deep
                     pass
             if number is None:
-                number, depth = self._found(stacks.outward(1))
+                number, depth = self._found(thread_stacks.outward(1))
                 if depth:
-                    called = stacks.module(depth)
-                    own: str | None = stacks.outward(depth).f_globals.get("__name__")
+                    called = thread_stacks.module(depth)
+                    own: str | None = thread_stacks.outward(depth).f_globals.get("__name__")
                     if called is not None and called is own:  # functools.wraps() gives a function another name
                         self._depths[kernel] = depth, called
             self._launched[kernel].append(number)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 import orjson
 
 from ..errors import FormatError
-from ..util.portable import dump_json
+from ..util.json_values import dump_json
 
 _SCHEMA = "kscope.peaks"
 

@@ -24,14 +24,18 @@ AUTO_RECORDS = 256
 """Records of a slab with records="auto" and marks in loops, before any launch has shown its number of records."""
 EMITTING = (
     *("marks", "ptx", "lowering", "instrument/selection", "instrument/code_objects.py", "instrument/recording.py"),
-    *(f"language/{name}.py" for name in ("device", "regions", "selected")),
+    *(f"language/{name}.py" for name in ("helpers", "regions", "selected_scopes")),
     *(f"capture/{name}.py" for name in ("layout", "metadata", "model", "wire")),
-    *(f"machine_code/{name}.py" for name in ("elf", "occupancy", "sass")),
-    *(f"util/{name}.py" for name in ("fields", "flow", "grouping", "portable", "python_source", "stacks")),
-    "sass/cubin/info.py",  # CuTe's use of registers
+    *(f"machine_code/{name}.py" for name in ("disassembly", "elf", "occupancy")),
+    *(f"util/{name}.py" for name in ("graph_walks", "grouping", "json_values", "python_source")),
+    *("util/struct_layout.py", "util/thread_stacks.py"),
+    "sass/cubin/attributes.py",  # CuTe's use of registers
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
-SCHEDULING = ("sass", "machine_code/segments.py", "machine_code/control_words.py", "lowering/schedule_placement.py")
+SCHEDULING = (
+    *("sass", "machine_code/instruction_regions.py", "machine_code/control_words.py"),
+    "lowering/schedule_placement.py",
+)
 """The code that placement="schedule" needs besides."""
 
 

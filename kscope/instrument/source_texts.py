@@ -16,6 +16,6 @@ def keep(name: str, text: str) -> None:
             _texts.pop(next(iter(_texts)))
 
 
-def kept(name: str) -> list[str]:
+def kept_texts(name: str) -> list[str]:
     """The texts of a name, oldest first."""
     return [text for one, text in _texts if one == name]

@@ -101,7 +101,7 @@ class Grid:
         return instead_of() * self.sms < count <= other() * self.sms
 
 
-def refused(kernel: str) -> Problem:
+def runs_plain_problem(kernel: str) -> Problem:
     """The problem of a kernel whose launches run plain in a session, because the other form could never end."""
     text = (
         f"kernel {kernel}: a launch is not recorded: the GPU can run all its blocks at once only without regions, so a "

@@ -12,7 +12,7 @@ from ..marks.grammar import Act, How, Mark
 from ..marks.names import BEGIN_TRACK, END_TRACK, ROLE_TRACK, check_name
 from ..marks.predicates import constant_predicate
 from ..marks.strategies import Strategy, strategy_of
-from ..marks.work import declared
+from ..marks.work import with_work
 
 
 def _spec(strategy: Any) -> str | None:
@@ -76,7 +76,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
         open: Any = False,
         _semantic: Any = None,
     ) -> None:
-        work, value = declared(getattr(name, "value", name), value, bytes=bytes, flops=flops)
+        work, value = with_work(getattr(name, "value", name), value, bytes=bytes, flops=flops)
         self.name = check_name(name, track, work)
         self._open = bool(getattr(open, "value", open))
         self._spec, self._value, self._when, self._context = _spec(strategy), value, when, _semantic

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from operator import or_
 
 from ..ptx import cfg
-from ..util.flow import settled
+from ..util.graph_walks import settled
 
 _BARRIER = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:bar(?:\.cta)?|barrier(?:\.cta)?)\.(?:sync|red)\b")
 _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")

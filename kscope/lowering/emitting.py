@@ -9,7 +9,7 @@ from .. import ptx
 from ..capture import layout
 from ..instrument.recording import Recording
 from ..marks.grammar import Mark
-from ..marks.wide import is_wide
+from ..marks.wide_values import is_wide
 from ..ptx import cfg
 from . import loop_registers
 from .deferred_stores import Deferral, Numbers
@@ -94,7 +94,7 @@ class Emitter:
         """At the top of the entry: declare the loops' registers."""
         declared = "".join(ptx.loop_records.declared(loop.number) for loop in self.loops)
         declared += "".join(ptx.operations.declared(slot) for key, slot in self.slots.items() if key[1] == _TRIED)
-        declared += "".join(map(ptx.deferred.declared, self.known))
+        declared += "".join(map(ptx.deferred_records.declared, self.known))
         return declared
 
     def mark(self, i: int, mark: Mark) -> str:
@@ -188,8 +188,8 @@ class Emitter:
         text = ""
         for number in ends:
             if records := self.known.get(number):
-                kept = ptx.deferred.kept(number)
-                text += "".join(self._store(one, kept, shadow) for one in records) + ptx.deferred.gone(number)
+                kept = ptx.deferred_records.kept(number)
+                text += "".join(self._store(one, kept, shadow) for one in records) + ptx.deferred_records.gone(number)
         return text
 
     def _defer(self, i: int) -> str:
@@ -198,14 +198,14 @@ class Emitter:
             return ""
         number = self.deferral.ends[i]
         self.deferred[number], self.pending = self.pending, []
-        return ptx.deferred.keep(number)
+        return ptx.deferred_records.keep(number)
 
     def _shadow(self, ends: Numbers) -> str:
         """Store the records that stayed in registers, and the pending ones, while the tensor cores work."""
         pending = self.pending if all(record.may_stay for record in self.pending) else []
         stores = self.kept(ends, shadow=True) + "".join(self._store(record, shadow=True) for record in pending)
         self.pending = [] if pending else self.pending
-        return f"{self._claim()}{ptx.deferred.keep_after()}{stores}" if stores else ""
+        return f"{self._claim()}{ptx.deferred_records.keep_after()}{stores}" if stores else ""
 
     def _hold(self, i: int) -> str:
         """The text before a loop that starts here."""

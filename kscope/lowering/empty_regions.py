@@ -1,10 +1,6 @@
 """Empty regions, whose work the compiler moved elsewhere: no instruction is left between their clock reads.
 
-A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it: to
-where its result is used, out of a loop, or into a branch. Such a region shows a few cycles, for work of any length.
-
-Only regions that contain nothing but work that may move in the PTX are looked at, so most kernels are not disassembled:
-arithmetic, and loads that no store of the kernel's changes. Of code that nvcc built there is the machine code alone.
+A clock read keeps its place among other clock reads and most accesses to memory, but arithmetic may move across it.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from pathlib import Path
 from ..capture import layout
 from ..capture.model import Problem
 from ..errors import FormatError, MissingError
-from ..machine_code import sass, tools
+from ..machine_code import disassembly, tools
 from ..marks.names import format_name
 from ..ptx import cfg
 from . import metadata_patch
@@ -40,6 +36,9 @@ def with_problems(
     lowered: Lowered, text: str, cubin: Callable[[str], bytes | None], source: SourceInfo | None = None
 ) -> Lowered:
     """The result of a lowering, with a problem `empty` for each region that has no instruction.
+
+    Only regions of arithmetic, and of loads that no store of the kernel's changes, are looked at, so most kernels are
+    not disassembled.
 
     Args:
         lowered: the result.
@@ -125,18 +124,18 @@ def _arithmetic(function: cfg.Function, regions: set[str]) -> dict[str, int]:
     return {name: count for name, count in found.items() if name in regions - other}
 
 
-def _sorted(function: sass.Function, names: Iterable[str]) -> tuple[set[str], set[str]]:
+def _sorted(function: disassembly.Function, names: Iterable[str]) -> tuple[set[str], set[str]]:
     """The regions with no instruction between their clock reads, wherever they are, and the others."""
     kinds = (layout.Kind.SPAN, layout.Kind.SPAN_VALUE)
-    read = sass.sites(function, {layout.record_id(name, kind): name for name in names for kind in kinds})
+    read = disassembly.sites(function, {layout.record_id(name, kind): name for name in names for kind in kinds})
     busy = set(read.unresolved)
     for site in read.sites:
-        if not sass.is_empty(one.code for one in function.instructions if site.begin < one.at < site.end):
+        if not disassembly.is_empty(one.code for one in function.instructions if site.begin < one.at < site.end):
             busy.add(site.region)
     return {site.region for site in read.sites} - busy, busy
 
 
-def _disassembled(cubin: bytes | None) -> dict[str, sass.Function]:
+def _disassembled(cubin: bytes | None) -> dict[str, disassembly.Function]:
     """A cubin's functions by name; none without a cubin or a disassembler, and of a large one."""
     if cubin is None or len(cubin) > MAX_CUBIN:
         return {}
@@ -144,6 +143,6 @@ def _disassembled(cubin: bytes | None) -> dict[str, sass.Function]:
         path = Path(folder, "module.cubin")
         path.write_bytes(cubin)
         try:
-            return {one.name: one for one in sass.functions(tools.disassembly(path))}
+            return {one.name: one for one in disassembly.functions(tools.disassembly(path))}
         except (MissingError, FormatError, OSError):
             return {}

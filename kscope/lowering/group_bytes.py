@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..ptx import cfg
-from ..util.flow import settled
+from ..util.graph_walks import settled
 
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?\.global\S*\s*\[[^\]]*\]\s*,\s*\[[^\]]*\]\s*,\s*(\w+)")
 _ANY, _COMMIT = "cp.async.c", "cp.async.commit_group"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..marks.grammar import Mark
 from ..ptx import cfg
-from ..util.flow import reached
+from ..util.graph_walks import reached
 
 _MEMORY = re.compile(
     r"(?:@!?\s*[%\w$]+\s+)?(?:ldmatrix|stmatrix|wmma\.(?:load|store)|wgmma|tcgen05|multimem|clusterlaunchcontrol"

@@ -50,7 +50,7 @@ def _data(text: str) -> bytes:
     return bytes(map(int, found[2].split(","))).ljust(int(found[1]), b"\0") if found else b""
 
 
-def assembled(text: str, assemble: Callable[[str], Made], *binaries: str) -> Made:
+def assemble_once(text: str, assemble: Callable[[str], Made], *binaries: str) -> Made:
     """assemble(text), where the cached `assemble` is called with the same text for all metadata.
 
     Args:

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..marks.constants import widened
 from ..marks.grammar import Mark
 from ..marks.names import ValueType, format_name
-from ..marks.wide import common, is_wide
+from ..marks.wide_values import common, is_wide
 from ..ptx import cfg
 from .emitting import key_of
 
@@ -19,7 +19,7 @@ ANY = "any"
 """Sort of a name's values that holds for all its marks."""
 
 
-def unified(function: cfg.Function) -> cfg.Function:
+def with_common_types(function: cfg.Function) -> cfg.Function:
     """The function, with constants of 64 bits where another value of the name has 64 bits."""
     wide: dict[str, ValueType] = {
         mark.name: mark.type for mark in function.marks if mark.type is not None and is_wide(mark.type)

@@ -51,7 +51,7 @@ def concerns(text: str, recording: Recording) -> bool:
     return PREFIX in text or (operations.PIPELINE in recording.selection.kinds and _KNOWN.search(text) is not None)
 
 
-def marked(text: str, names: Mapping[str, str], selection: Selection) -> Marked:
+def mark_operations(text: str, names: Mapping[str, str], selection: Selection) -> Marked:
     """Mark the operations of a module's kernels.
 
     In the PTX, a wait names its barrier and parity, an arrival its count or bytes, a bulk copy the barrier at which it
@@ -108,14 +108,14 @@ class _Placed:
         if known is not None and more.bytes is not None:
             fixed["bytes" if mine.operation == "copy" else "copied"] = known + more.bytes
         place = self.mark.name.rpartition(" ")[2]
-        name = operations.named(mine.operation, place, **fixed)
+        name = operations.operation_name(mine.operation, place, **fixed)
         return replace(self, statement=copy.statement, mark=replace(self.mark, name=name))
 
     def with_commit(self) -> _Placed:
         """The mark of a wait for groups, if one was committed directly before."""
         mine = operations.of_name(self.mark.name)
         assert mine is not None
-        name = operations.named("drain", self.mark.name.rpartition(" ")[2], of=mine.of, commits=1)
+        name = operations.operation_name("drain", self.mark.name.rpartition(" ")[2], of=mine.of, commits=1)
         return replace(self, mark=replace(self.mark, name=name))
 
 

@@ -162,7 +162,9 @@ class Instruction:
 
     def _mark(self, act: Act, operation: Operation, operand: str | None, when: str | None, **fixed: int | str) -> Mark:
         file, _, line = (self.where or "").rpartition(":")
-        name = operations.named(operation, f"{PurePath(file).name}:{line}" if file else f"#{self.number}", **fixed)
+        name = operations.operation_name(
+            operation, f"{PurePath(file).name}:{line}" if file else f"#{self.number}", **fixed
+        )
         if self.where:
             self.places[name] = self.where
         return Mark(act, name, "u32" if act != "exit" else None, ANY_LANE, "pipeline", operand, when)

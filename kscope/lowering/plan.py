@@ -18,7 +18,7 @@ from ..marks.grammar import PREFIX, Mark
 from ..marks.names import format_name
 from ..marks.operations import PIPELINE
 from ..marks.strategies import ANY_LANE, parse_strategy
-from ..marks.wide import is_wide
+from ..marks.wide_values import is_wide
 from ..ptx import cfg
 from . import (
     anchor_sites,
@@ -31,15 +31,15 @@ from . import (
     pipeline,
     shared_reads,
     source_lines,
-    waiting,
+    waiting_regions,
 )
 from .deferred_stores import Deferral, deferral
 from .emitting import Emitter, key_of
 from .lowered import Lowered, SourceInfo
-from .names import ANY, check_hashes, region_rows, types_of, unified
+from .module_variables import uses_variables
+from .names import ANY, check_hashes, region_rows, types_of, with_common_types
 from .pipeline_marks import is_of_lane_0, numbers
 from .text_edits import TARGET, check_all_read, edited, end_of_head
-from .variables import uses_variables
 
 _APART = (
     "the function was compiled separately (noinline, debug, or relocatable code), and a region's state lives in its"
@@ -79,7 +79,7 @@ def lower(
     """
     source, unknown = source or SourceInfo(), tuple[Problem, ...]()
     if PIPELINE in recording.selection.kinds:
-        marked = pipeline.marked(text, source.kernels, recording.selection)
+        marked = pipeline.mark_operations(text, source.kernels, recording.selection)
         text, source, unknown = marked.text, source.with_places(marked.places), marked.problems
     if PREFIX not in text or PREFIX not in cfg.bare(text):
         return Lowered(text, recording.module(frontend))
@@ -94,7 +94,7 @@ def lower(
     functions = cfg.functions(text)
     check_all_read(text, functions)
     for found in functions:
-        function = unified(replace(found, name=source.kernels.get(found.name, found.name)))
+        function = with_common_types(replace(found, name=source.kernels.get(found.name, found.name)))
         dead_names = dead_marks.dead_names(function)
         acts = {mark.act for mark in function.marks if mark.name not in dead_names}
         has_removed_marks = has_removed_marks or bool(dead_names)
@@ -258,7 +258,7 @@ class _Body:
                 origins[mark.name] = mark.origin
         issued = async_issue.regions(function, graph, paired.depths)
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
-        opens = waiting.regions(function, graph, paired.depths) if recording.survive else frozenset()
+        opens = waiting_regions.regions(function, graph, paired.depths) if recording.survive else frozenset()
         known = [] if late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out | opens | wide]
         loops = tuple(loop for loop in able if spare or not loop.memory)
@@ -281,7 +281,7 @@ class _Body:
             tuple(hoist.moves(function, graph, loops)),
             barrier_fences.after_barriers(function, graph, out),
             loops,
-            shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
+            shared_reads.shared_clock_reads(function, graph, {i for i, _, _ in kept}, recording),
             sites,
             recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),

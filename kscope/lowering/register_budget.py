@@ -18,7 +18,7 @@ from ..ptx import cfg
 from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered, SourceInfo
 from .plan import lower, without_marks
-from .usage import Usage, change, lost_blocks, read_log
+from .register_usage import Usage, change, lost_blocks, read_log
 
 FEW = 2
 """Pending records to try after the options' number, and before storing in place."""
@@ -57,7 +57,7 @@ def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
         assembler.LAST.complaint = found if isinstance(found, str) else ""
         return None if isinstance(found, str) else found
 
-    return metadata_patch.assembled(text, made, "cubin")
+    return metadata_patch.assemble_once(text, made, "cubin")
 
 
 @lru_cache(8)
@@ -94,7 +94,7 @@ def outgrown(plain: Usage, usage: Usage) -> dict[str, int]:
     return found
 
 
-def bounded(text: str, room: Mapping[str, int]) -> str:
+def with_register_limits(text: str, room: Mapping[str, int]) -> str:
     """The text with the kernels' register limits."""
     for function in reversed(cfg.functions(text) if room else []):
         if function.name in room:
@@ -203,7 +203,9 @@ def _lower_to_fit(
         found = lower(
             text, replace(recording, pending=pending), frontend=frontend, known=problems, source=source, spare=spare
         )
-        return replace(found, text=bounded(request_max_registers(found.text) if max_registers else found.text, room))
+        return replace(
+            found, text=with_register_limits(request_max_registers(found.text) if max_registers else found.text, room)
+        )
 
     def with_spare_registers(fits: Lowered, usage: Usage, pending: int, max_registers: bool = False) -> Lowered:
         if not fits.has_spare_registers:
@@ -219,7 +221,7 @@ def _lower_to_fit(
         from . import schedule_placement  # importing sass takes a while
 
         try:
-            return schedule_placement.recorded(best, recording, code, shared, cooperative, patched)
+            return schedule_placement.record_machine_code(best, recording, code, shared, cooperative, patched)
         except UnsupportedError as error:
             before = (*before, *(schedule_placement.fallback(one.name, error) for one in best.meta.kernels))
             best = lower(text, recording, frontend=frontend, known=before, source=source)
@@ -262,7 +264,7 @@ def _lower_to_fit(
             if usage is not None and usage.no_worse(plain):
                 return finished(other, usage, pending)
     room = large
-    narrow = replace(best, text=bounded(best.text, room))
+    narrow = replace(best, text=with_register_limits(best.text, room))
     usage = measure(narrow.text) if room else None
     if usage is not None:
         best, least = narrow, usage

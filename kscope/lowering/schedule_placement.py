@@ -13,10 +13,10 @@ from ..errors import FormatError, MissingError, UnsupportedError
 from ..instrument.recording import Recording
 from ..marks.grammar import PREFIX
 from ..sass.recording.kernel import Recorded
-from ..sass.recording.kernel import recorded as record
+from ..sass.recording.kernel import record_kernel as record
 from . import assembler, metadata_patch, occupancy
 from .lowered import AssembleCode, Lowered
-from .usage import Usage, change, lost_blocks
+from .register_usage import Usage, change, lost_blocks
 
 _FEW = 16
 """Registers a thread that limit no blocks."""
@@ -26,7 +26,7 @@ PROVED = frozenset({90})
 """Architectures on which recorded kernels ran."""
 
 
-def recorded(
+def record_machine_code(
     lowered: Lowered,
     recording: Recording,
     assemble: AssembleCode | None,
@@ -71,7 +71,10 @@ def recorded(
         except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
             raise UnsupportedError(str(error)) from None
         cost = _cost(one.name, symbol, found, limits, cooperative)
-        problems += [*(() if kernel.arch in PROVED else (unproved(kernel.arch),)), *(() if cost is None else (cost,))]
+        problems += [
+            *(() if kernel.arch in PROVED else (untested_problem(kernel.arch),)),
+            *(() if cost is None else (cost,)),
+        ]
         cubin = found.data
         layouts |= dict.fromkeys(found.layouts)
     known = replace(about, layouts=tuple(layouts), problems=(*about.problems, *dict.fromkeys(problems)))
@@ -96,7 +99,7 @@ def fallback(kernel: str, error: UnsupportedError) -> Problem:
     return Problem("placement", text, kernel=kernel)
 
 
-def unproved(arch: int) -> Problem:
+def untested_problem(arch: int) -> Problem:
     """The problem of an architecture on which this placement never ran. It names no kernel, so it is reported once."""
     text = (
         f"placement='schedule' never ran on a device of sm_{arch}: its machine code was checked without one, so compare"

@@ -12,7 +12,9 @@ SEVERAL = 3
 """The fewest pairs in a block that share."""
 
 
-def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], recording: Recording) -> frozenset[int]:
+def shared_clock_reads(
+    function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], recording: Recording
+) -> frozenset[int]:
     """Statement indices of begins that use the clock read of the end before them.
 
     A clock read is a fence for the assembler's scheduler, and two in a row read the same time twice. With four such

@@ -10,22 +10,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..capture.layout import Kind, record_id
-from ..capture.model import RegionMeta, RowLayout
+from ..capture.model import ModuleMeta, RegionMeta, RowLayout
 from ..capture.samples import NO_PLACE, CodeRegion, Place, SampledFunction
 from ..errors import FormatError, MissingError
 from ..marks.names import split
 from ..util.parallel import map_ahead
 from . import elf, tools
+from .disassembly import Function, Site, functions, sites
+from .instruction_regions import Stack, segments
 from .open_regions import open_regions
-from .sass import Function, Site, functions, sites
-from .segments import Stack, segments
 from .source_lines import body, lines, live_registers, texts
 from .work import region_work
 
 _SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 
 
-def described(
+def marks_of(modules: Iterable[ModuleMeta]) -> tuple[list[RegionMeta], list[RowLayout]]:
+    """The regions of some modules, and the layouts of the rows with three clocks that they write."""
+    modules = tuple(modules)
+    return [one for module in modules for one in module.regions], [one for module in modules for one in module.layouts]
+
+
+def with_instructions(
     sampled: Sequence[SampledFunction], cubin: bytes, regions: Iterable[RegionMeta], layouts: Iterable[RowLayout] = ()
 ) -> list[SampledFunction]:
     """Functions of one cubin with their instructions; unchanged except for the reason if the code cannot be read.

@@ -17,7 +17,7 @@ import orjson
 
 from ..capture import wire
 from ..errors import FormatError, UnsupportedError
-from ..util.portable import dump_json
+from ..util.json_values import dump_json
 from . import elf
 
 UNPATCHED = 1

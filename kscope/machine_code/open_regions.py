@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from .sass import Function, Instruction, Site
+from .disassembly import Function, Instruction, Site
 
 _JUMPS = ("BRA", "JMP", "BREAK")
 _ENDS = ("EXIT", "RET", "KILL", "BRX", "JMX", "BRXU")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ..capture.samples import CodeWork
 from ..util.grouping import grouped
-from .sass import Function, Instruction, Site, Sites
+from .disassembly import Function, Instruction, Site, Sites
 
 _LANES = 32
 _GLOBAL = ("LDG", "STG", "LD", "ST", "LDGSTS", "ATOMG", "ATOM", "RED", "REDG")

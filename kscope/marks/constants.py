@@ -9,7 +9,7 @@ import numpy as np
 from .grammar import Mark
 from .names import ValueType
 from .refusals import value_refused
-from .wide import is_wide
+from .wide_values import is_wide
 
 
 def constant(mark: Mark, value: object) -> tuple[ValueType, int] | None:

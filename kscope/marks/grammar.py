@@ -3,8 +3,7 @@
     //kscope enter load i32 - with %r12 if %r13
              act   name type strategy how operand if predicate
 
-It is one comment line: every compiler carries it, and without the lowering pass it has no effect. The act of an enter
-with open=True is written `open`.
+Every compiler carries this comment, which has no effect without the lowering pass.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Mark:
             ptx/operations.py.
         when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always. How "pipeline": a
             predicate register, with ! before it if it is negated.
-        open: its enter is stored at once in sessions with survive=: region(..., open=True).
+        open: its enter is stored at once in sessions with survive=: region(..., open=True). Its act is written `open`.
     """
 
     act: Act

@@ -1,16 +1,13 @@
 """Operations on pipelines that auto="pipeline" records: the names and values of their records.
 
-    name    pipeline expect bytes=32768 gemm.py:46
-                     kind   fixed fields  place, or #number where it is unknown
-    value   the barrier, in 32 bits:
+name    pipeline expect bytes=32768 gemm.py:46
+                 kind   fixed fields  place, or #number where it is unknown
+value   the barrier, in 32 bits:
 
-              31..24        23..19          18        17..0
-            +-------+------------------+--------+----------------+
-            | block | active lanes - 1 | parity | shared address |
-            +-------+------------------+--------+----------------+
-
-`block` is the rank in its cluster of the block whose shared memory has the barrier, as in the upper byte of every
-shared address. For a wait, `parity` is the awaited one.
+          31..24        23..19          18        17..0
+        +-------+------------------+--------+----------------+
+        | block | active lanes - 1 | parity | shared address |
+        +-------+------------------+--------+----------------+
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ class Named:
     where: str = ""
 
 
-def named(operation: Operation, place: str, **fixed: int | str) -> str:
+def operation_name(operation: Operation, place: str, **fixed: int | str) -> str:
     """The name of an operation's records. place: file:line or #number."""
     return " ".join([PIPELINE, operation, *(f"{key}={value}" for key, value in fixed.items()), place])
 
@@ -95,8 +92,8 @@ def of_name(name: str) -> Named | None:
 
 @dataclass(frozen=True)
 class Barrier:
-    """The parts of a value: the barrier's shared address, the rank in its cluster of the block that has it, the
-    parity.
+    """The parts of a value: the barrier's shared address, the rank in its cluster of the block whose shared memory has
+    it, as in the upper byte of every shared address, and the parity, for a wait the awaited one.
     """
 
     address: int

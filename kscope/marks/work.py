@@ -47,7 +47,7 @@ def parse(text: str) -> Work | None:
     return Work(**found)
 
 
-def declared(name: object, value: Any, **amounts: Any) -> tuple[str, Any]:
+def with_work(name: object, value: Any, **amounts: Any) -> tuple[str, Any]:
     """The text of a mark's work, and the value that its records have.
 
     Args:

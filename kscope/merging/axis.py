@@ -12,7 +12,7 @@ from ..capture.model import Problem
 from ..decoding.causal import Clock, Evidence, solve
 from ..errors import UsageError
 from ..tracedata.data import T, TraceData
-from ..tracedata.recorded import Gpu
+from ..tracedata.recording_facts import Gpu
 from ..util.arrays import Float, Int64
 from ..util.text import counted
 from .kineto import Kernels
@@ -138,7 +138,7 @@ def bounds(
     return found
 
 
-def moved(trace: T, shifts: Mapping[int, Shift], jumps: int = 0) -> T:
+def move_to_axis(trace: T, shifts: Mapping[int, Shift], jumps: int = 0) -> T:
     """The trace on another clock's axis; devices without a shift move as the first one that has one.
 
     `origin` moves by a whole number of ns, so that times stay small; `error_ns` grows by the shift's bound.

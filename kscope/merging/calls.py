@@ -7,7 +7,7 @@ import numpy as np
 from ..tracedata.calls import Call
 from ..tracedata.nesting import parents
 from ..util.arrays import Int64
-from ..util.portable import clean
+from ..util.json_values import clean
 from .kineto import CALLS, Kernels, Kineto
 
 _FRAME, _OP = "python_function", "cpu_op"

@@ -14,7 +14,7 @@ from ..export.perfetto.row_words import clocks
 from ..export.perfetto.tracks import SEQUENCE, block, descriptor, fixed, number, packet, varint
 from ..tracedata.nesting import layers
 from ..util.arrays import Bools, Int64
-from ..util.portable import clean, dump_json
+from ..util.json_values import clean, dump_json
 from .kineto import Kineto
 
 FIRST_UUID = 1 << 40

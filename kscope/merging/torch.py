@@ -30,7 +30,7 @@ from ..util.gz import GzipWriter
 from ..util.progress import Step, no_progress
 from ..util.text import counted
 from . import perfetto
-from .axis import Bound, bounds, clocks, moved, readings, shift_of
+from .axis import Bound, bounds, clocks, move_to_axis, readings, shift_of
 from .calls import call_events, calls
 from .kineto import Event, Kernels, Kineto, kernels
 from .launch_times import launch_times
@@ -80,7 +80,7 @@ class Merged:
             UsageError: another suffix, or a path that cannot be written.
         """
         path = Path(path)
-        checked(path)
+        check_output(path)
         shown = drawing.timeline(self.trace, limit)
         with replacing(path) as raw, GzipWriter(raw) if path.name.endswith(GZIP) else nullcontext(raw) as file:
             if path.name.removesuffix(GZIP).endswith(".json"):
@@ -154,7 +154,7 @@ class Merged:
         pftrace.write(shown, file, step, Beside(parent, flow))
 
 
-def checked(path: Path) -> None:
+def check_output(path: Path) -> None:
     """Check that a merged timeline can be written. Raises UsageError: another suffix, or an unwritable path."""
     if not path.name.endswith(FORMATS) or path.name.endswith((".speedscope.json", ".speedscope.json.gz")):
         raise UsageError(f"{path.name!r}: a merged trace is a timeline; expected a suffix of {', '.join(FORMATS)}")
@@ -179,7 +179,7 @@ def beside(trace: Trace, kineto: Kineto) -> Merged:
         )
     limits = tuple(bounds(trace, times, pairs.kernel, known, more))
     jumps = sum(clock.jumps for clock in known.values())
-    on = moved(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
+    on = move_to_axis(trace, {device: shift_of(clock) for device, clock in known.items()}, jumps)
     rows: tuple[Call, ...] = calls(kineto, found, pairs.kernel, on.origin)
     if trace.calls:  # lines recorded by the session
         rows = tuple(replace(one, stack=one.stack or own.stack) for one, own in zip(rows, trace.calls, strict=True))

@@ -1,4 +1,4 @@
-/* The wait for claims; kscope_runtime/watch.py uses it. */
+/* The wait for claims; kscope_runtime/claim_wait.py uses it. */
 
 #define _GNU_SOURCE /* for ppoll */
 

@@ -1,8 +1,4 @@
-"""The PTX of recording: texts that lowering/ puts into kernels, those for inline assembly (inline.py), and the device
-helpers (reading.py).
-
-A recording lane keeps its state in registers that entry() declares at the entry's function scope; later texts share
-them by name:
+"""The PTX of recording. A lane keeps its state in registers that entry() declares; later texts share them by name:
 
     ks_on     .pred  this lane owns a slab
     ks_base   .b64   address of the slab
@@ -10,7 +6,7 @@ them by name:
     ks_s<i>   .b64   clock at the enter of slot i
     ks_e<i>   .b64   clock at its exit, until stored
     ks_v<i>   .b32   its value
-    ks_u<i>   .b32   the rest of a value of 64 bits (marks/wide.py)
+    ks_u<i>   .b32   the rest of a value of 64 bits (marks/wide_values.py)
     ks_w<i>   .pred  the enter's predicate held; with Elected(any_lane=True) also: the lane was elected there
     ks_t<i>   .pred  a wait of auto="pipeline" is going on
     ks_seq    .b32   survive=: enters that were stored at once
@@ -19,18 +15,17 @@ them by name:
     ks_edge   .b32   marks in loops: see anchor.py
     ks_last   .b32   marks in loops, records="auto": the last place in the ring
 
-Other registers are declared inside braces. Every name begins with `ks_`: user code has no such names, and a register
-named like a kernel crashes ptxas 13.0.
+Every name begins with `ks_`: user code has no such names, and a register named like a kernel crashes ptxas 13.0.
 """
 
-from . import deferred as deferred
+from . import deferred_records as deferred_records
 from . import loop_records as loop_records
 from . import operations as operations
 from .anchor import anchor, anchor_now, due
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, declarations, entry, metadata_symbol
+from .helpers import READINGS, Reading
 from .kernel import Kernel, Slot
-from .reading import READINGS, Reading
 from .record import barrier_fence, clock, enter, finish, guarded, leave, open_word, pin, point, store
 
 __all__ = [
@@ -47,7 +42,7 @@ __all__ = [
     "clock",
     "control_symbol",
     "declarations",
-    "deferred",
+    "deferred_records",
     "due",
     "enter",
     "entry",

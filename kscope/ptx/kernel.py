@@ -8,7 +8,7 @@ from ..capture import layout, wire
 from ..instrument.recording import Recording
 from ..marks.names import ValueType
 from ..marks.strategies import ANY_LANE
-from ..marks.wide import is_wide
+from ..marks.wide_values import is_wide
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Records of operations on barriers: any lane may execute one, and the record has the barrier and the number of lanes.
 
-A mark's operand is ADDRESS or ADDRESS|PARITY. ADDRESS is the instruction's operand in brackets: a register or a symbol,
-and an offset (%r1+8), after `generic:` if it is no shared address. `first:`, `one:` or `each:` may precede it.
+operand    [first: | one: | each:] ADDRESS [| PARITY]
+ADDRESS    the instruction's operand in brackets: [generic:] register or symbol [+ offset]
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: b
         barrier: the operand is a barrier; else a number, and lanes are not counted.
     """
     value, held = f"ks_v{slot.index}", f"ks_w{slot.index}"
-    how, operand = _how(operand)
+    how, operand = executing_lanes(operand)
     what = _barrier(operand, value) if barrier else f"mov.b32 {value}, {operand};"
     read = f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};\n"
     if how == FIRST and when is None:  # a commit that the warp executes as one
@@ -67,7 +67,7 @@ def point(kernel: Kernel, slot: Slot, operand: str, when: str | None, barrier: b
     )
 
 
-def _how(operand: str) -> tuple[str, str]:
+def executing_lanes(operand: str) -> tuple[str, str]:
     """FIRST, ONE, EACH or nothing, and the operand after it."""
     found = next((how for how in (FIRST, ONE, EACH) if operand.startswith(how)), "")
     return found, operand.removeprefix(found)
@@ -75,7 +75,7 @@ def _how(operand: str) -> tuple[str, str]:
 
 def address(operand: str) -> str:
     """The operand in brackets of a mark's instruction, whichever lanes execute it."""
-    return _how(operand)[1]
+    return executing_lanes(operand)[1]
 
 
 def _copied(held: str, when: str) -> str:
@@ -97,7 +97,7 @@ def begin(kernel: Kernel, slot: Slot, operand: str) -> str:
 def drain(kernel: Kernel, slot: Slot, left: str) -> str:
     """Before a wait for groups: the lane, the number that may stay in flight, and a clock."""
     value = f"ks_v{slot.index}"
-    how, left = _how(left)
+    how, left = executing_lanes(left)
     lane = f"mov.u32 {value}, %laneid; mad.lo.u32 {value}, {value}, {1 << operations.BLOCK_SHIFT}, {left};"
     lane = f"mov.u32 {value}, {left};" if how == FIRST else lane
     return f"\t{lane}\n\t{clock(kernel, f'ks_s{slot.index}')}\n"

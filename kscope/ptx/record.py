@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..capture import layout, wire
 from ..marks.names import ValueType
-from ..marks.wide import halves
+from ..marks.wide_values import halves
 from .anchor import last_anchor
 from .entry import width
 from .kernel import Kernel, Slot
@@ -70,7 +70,7 @@ def _copies(slot: Slot, value: str | None, when: str | None, elect: bool, kind: 
 
 
 def _wide(slot: Slot, value: str, kind: ValueType | None) -> str:
-    """Set ks_v and ks_u to the halves of a value that marks/wide.py describes."""
+    """Set ks_v and ks_u to the halves of a value that marks/wide_values.py describes."""
     word, rest = f"ks_v{slot.index}", f"ks_u{slot.index}"
     if kind == "f32":
         double = f"cvt.f64.f32 ks_q, {value}; mov.b64 {{{rest}, {word}}}, ks_q;"

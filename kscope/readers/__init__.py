@@ -7,8 +7,7 @@
     sm_profiler          sm-profiler, CUDA and Triton
     proton               Proton's Chrome trace of an instrumented kernel
 
-Each takes the data (an array, a tensor, bytes, or a file's path) and the names of its ids. Damaged data becomes
-problems of the trace; only invalid arguments and unreadable files raise.
+Damaged data becomes problems of the trace; only invalid arguments and unreadable files raise.
 """
 
 from __future__ import annotations

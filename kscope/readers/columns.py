@@ -10,12 +10,12 @@ from typing import Any, ParamSpec
 import numpy as np
 import numpy.typing as npt
 
+from ..capture.counted_problems import note
 from ..capture.layout import Kind
 from ..capture.model import Problem
-from ..capture.notes import note
 from ..trace import Trace, as_read
 from ..tracedata.data import UNKNOWN, Launch, TraceData
-from ..tracedata.recorded import Recorded
+from ..tracedata.recording_facts import Recorded
 from ..tracedata.region import MOST_REGIONS, Region
 from ..tracedata.warps import Warps
 from ..util.arrays import Int64

@@ -3,8 +3,7 @@
     legacy    count, then {start ns, duration ns, tag, tid} per event; its first version has one slice in all
     compact   anchor, then {tag << 56 | duration << 32 | low half of the start} per event
 
-The anchor is the unit's whole %globaltimer. A slot of zeros was not written; durations of compact events have 24 bits,
-which wrap around at 16.7 ms.
+The anchor is the unit's whole %globaltimer; durations of compact events have 24 bits, which wrap around at 16.7 ms.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ def nuggets(
     block = unit if units > 1 or (tid == "warp") else thread
     group = thread if tid == "warp" else np.zeros(len(thread), np.int64)
     block, group = np.clip(block[sane], -1, 1 << 48), np.clip(group[sane], -1, 1 << 10)
-    first, lane = distinct(block, group)
-    records = Records(lane, start[sane], duration[sane], event[sane], np.full(len(lane), Kind.SPAN, np.uint8))
+    first, row = distinct(block, group)
+    records = Records(row, start[sane], duration[sane], event[sane], np.full(len(row), Kind.SPAN, np.uint8))
     notes.add("assumed", NO_SM)
     none = np.zeros(len(first), np.int64)
     blocks = int(np.clip(block.max(initial=0), 0, 1 << 30)) + 1

@@ -59,7 +59,7 @@ def _stray(key: Int64, step: Int64) -> Bools:
     return np.asarray((step == END) & (after < least))
 
 
-def unwrapped(low: Int64, lane: Int64) -> tuple[Int64, Bools]:
+def unwrapped(low: Int64, warp: Int64) -> tuple[Int64, Bools]:
     """Extend 32-bit times (n,), grouped by warp.
 
     Each step within a warp takes the shorter way around; the warps' first times are within 2^31 of the first one. Times
@@ -70,11 +70,11 @@ def unwrapped(low: Int64, lane: Int64) -> tuple[Int64, Bools]:
     """
     if not len(low):
         return low, np.zeros(0, bool)
-    begins = fresh(lane)
+    begins = fresh(warp)
     step = np.diff(low, prepend=low[:1])
     step[begins] = low[begins] - low[0]
     step = (step + (1 << 31)) % (1 << 32) - (1 << 31)
-    time = low[0] + _level(lane, step)
+    time = low[0] + _level(warp, step)
     if int(time.min()) < 0:
         time = time + (1 << 32) * (1 + -int(time.min()) // (1 << 32))
     return np.asarray(time), np.asarray((step < 0) & ~begins)

@@ -79,23 +79,21 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
     _, chunk = distinct(launch, block)
     earliest = least_of(chunk, ts, int(chunk.max(initial=0)) + 1, np.inf)
     start = np.rint((ts - earliest[chunk]) * rate).astype(np.int64)
-    first, lane = distinct(chunk, warp)
+    first, row = distinct(chunk, warp)
     origin = int(init[known].min()) if known.any() else 0
     chunk_ns = np.where(known, init - origin, ts * 1000) if known.all() else earliest[chunk] * 1000
     tick = 1000.0 / (rate if mhz is None else np.full(len(rate), float(mhz)))
     names = list(dict.fromkeys(str(one.get("name", "")) for one in found))
     number = {name: index for index, name in enumerate(names)}
     event = np.array([number[str(one.get("name", ""))] for one in found], np.int64)
-    begins = least_of(lane, start.astype(np.float64), len(first), np.inf)
+    begins = least_of(row, start.astype(np.float64), len(first), np.inf)
     rows = WarpRows(
         block[first], warp[first], sm[first], launch[first],
         start_ns=chunk_ns[first] + begins * tick[first],
         end_ns=np.where(np.isfinite(final - after) & known, final - after - origin, np.nan)[first],
         tick_ns=tick[first],
     )  # fmt: skip
-    records = Records(
-        lane, start, np.rint(dur * rate).astype(np.int64), event, np.full(len(found), Kind.SPAN, np.uint8)
-    )
+    records = Records(row, start, np.rint(dur * rate).astype(np.int64), event, np.full(len(found), Kind.SPAN, np.uint8))
     if not found:
         notes.add("nothing", "no scope of a warp in this file: was it written by Proton's instrumentation, as a trace?")
     return trace(records, rows, dict(enumerate(names)), notes, shown, cycles=True, origin=origin)
@@ -171,12 +169,12 @@ def _launches(
     order = np.lexsort((init, block, kernel))
     k, b, i = kernel[order], block[order], init[order]
     count, first = np.cumsum(fresh(k, b, i)), heads(k, b)
-    turn: Int64 = count - np.repeat(count[first], np.diff(first, append=len(order)))
-    starts, launch = distinct(k, turn)
+    repeat: Int64 = count - np.repeat(count[first], np.diff(first, append=len(order)))
+    starts, launch = distinct(k, repeat)
     of = np.empty(len(order), np.int64)
     of[order] = launch
     most = most_of(of, block, len(starts), 0)
-    rows = zip(k[starts].tolist(), turn[starts].tolist(), most.tolist(), strict=True)
+    rows = zip(k[starts].tolist(), repeat[starts].tolist(), most.tolist(), strict=True)
     return of, [
         Launch(kernels[int(number)], device, nth + 1, 0, (min(largest + 1, 1 << 31), 1, 1))
         for number, nth, largest in rows

@@ -49,22 +49,22 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     blocks, groups, most = head[0] >> 32, head[0] & 0xFFFFFFFF, head[1] >> 32
     if not head[1] & 0xFFFFFFFF:
         notes.add("nothing", "the buffer's profiler was not enabled: nothing is recorded")
-    lanes = blocks * groups
-    begin = 2 + (lanes + 1) // 2 + lanes * TYPES // 2
-    if begin + 5 * lanes * most > len(data):
+    warps = blocks * groups
+    begin = 2 + (warps + 1) // 2 + warps * TYPES // 2
+    if begin + 5 * warps * most > len(data):
         size = f"{blocks:,} blocks of {groups:,} groups with {most:,} events"
         notes.add("cut", f"the header declares {size}, and the buffer has {len(data):,} words")
-    space = data[min(begin, len(data)) : min(begin + 5 * lanes * most, len(data))]
+    space = data[min(begin, len(data)) : min(begin + 5 * warps * most, len(data))]
     events = np.frombuffer(space[: len(space) // 5 * 5].tobytes(), EVENT)
-    _full(data, lanes, most, notes)
+    _full(data, warps, most, notes)
     at = np.flatnonzero(events["start"])
-    lane = at // max(1, most)
-    block, group = lane // max(1, groups), lane % max(1, groups)
+    warp = at // max(1, most)
+    block, group = warp // max(1, groups), warp % max(1, groups)
     row = events[at]
     sane = (row["block"] == block) & (row["group"] == group) & (row["event"] < TYPES) & (row["type"] <= _INSTANT)
     sane &= (row["start"] < LAST_TIME) & (row["end"] < LAST_TIME) & (row["sm"] < 1 << 16)
     notes.count("garbled", np.count_nonzero(~sane), "event", "in the wrong place or damaged, left out")
-    row, lane, block, group = row[sane], lane[sane], block[sane], group[sane]
+    row, warp, block, group = row[sane], warp[sane], block[sane], group[sane]
     start, end = row["start"].astype(np.int64), row["end"].astype(np.int64)
     instant = row["type"] == _INSTANT
     open_ = ~instant & (end == 0)
@@ -72,7 +72,7 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     notes.count("unpaired", np.count_nonzero(open_), "event", "a begin without an end: its duration is unknown")
     notes.count("order", np.count_nonzero(back), "event", "it ends before it begins: its duration is unknown")
     duration = np.where(instant, 0, np.where(open_ | back, UNKNOWN, end - start))
-    first, number = distinct(lane)
+    first, number = distinct(warp)
     kind = np.where(instant, Kind.INSTANT, Kind.SPAN).astype(np.uint8)
     records = Records(number, start, duration, row["event"].astype(np.int64), kind)
     rows = WarpRows(block[first], group[first], row["sm"][first].astype(np.int64), np.zeros(len(first), np.int64))
@@ -80,8 +80,8 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     return trace(records, rows, named(names, "event"), notes, [launch])
 
 
-def _full(data: np.ndarray, lanes: int, most: int, notes: Notes) -> None:
+def _full(data: np.ndarray, warps: int, most: int, notes: Notes) -> None:
     """Report events beyond a group's capacity: its counter continues."""
-    counters = data[2 : 2 + (min(lanes, 2 * len(data)) + 1) // 2].view("<u4")[:lanes].astype(np.int64)
+    counters = data[2 : 2 + (min(warps, 2 * len(data)) + 1) // 2].view("<u4")[:warps].astype(np.int64)
     more = counters[counters > most] - most
     notes.count("refused", int(more.sum()), "event", f"came after their group was full: allocate more than {most:,}")

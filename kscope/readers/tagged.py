@@ -1,14 +1,12 @@
 """Buffers of 8-byte records {tag, time}: FlashInfer, TVM's CudaProfiler, warpscope, and Mirage.
 
-    word 0               blocks | groups << 32
-    word 1 + k*lanes + l the k-th record of lane l = block * groups + group:  tag | low half of %globaltimer << 32
-    tag bits       31       24 23           12 11       2 1  0
-    FlashInfer     |           lane           |  event   | kind |    and TVM, warpscope
-    since #1305    |    SM    |     block     |  event   | kind |
-    Mirage         |  number (13)  | lane (8) | event (9)| kind |
-
-kind: 0 begin, 1 end, 2 a point in time, 3 the lane's end (TVM, warpscope). A word of zeros was not written. A record's
-place gives its lane, and its tag must agree.
+word 0               blocks | groups << 32
+word 1 + k*warps + w the k-th record of warp w = block * groups + group:  tag | low half of %globaltimer << 32
+tag bits       31       24 23           12 11       2 1  0
+FlashInfer     |           warp           |  event   | kind |    and TVM, warpscope
+since #1305    |    SM    |     block     |  event   | kind |
+Mirage         |  number (13)  | warp (8) | event (9)| kind |
+kind           0 begin, 1 end, 2 a point in time, 3 the warp's end (TVM, warpscope)
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ class Marks:
     """Marks (n,) of each warp in its order.
 
     Attributes:
-        lane, kind, event: the warp; begin, end, point or last; the event.
+        warp, kind, event: its number, block * groups + group; begin, end, point or last; the event.
         time: low half of the timer.
         sm: of the warp; None if unknown.
     """
 
-    lane: Int64
+    warp: Int64
     kind: Int64
     event: Int64
     time: Int64
@@ -52,7 +50,7 @@ class Marks:
     def take(self, at: Int64 | Bools) -> Marks:
         """The marks at indices or in a mask."""
         sm = None if self.sm is None else self.sm[at]
-        return Marks(self.lane[at], self.kind[at], self.event[at], self.time[at], sm)
+        return Marks(self.warp[at], self.kind[at], self.event[at], self.time[at], sm)
 
 
 @dataclass(frozen=True)
@@ -90,16 +88,16 @@ def flashinfer(
     notes = Notes()
     data = words("flashinfer", buffer, device, notes)
     blocks, groups = _header(data, notes)
-    lane, tag, time = _written(data[1:], stride or blocks * groups)
+    warp, tag, time = _written(data[1:], stride or blocks * groups)
     if sm is None:
-        sm = bool(len(tag)) and not ((tag >> 12) == (lane & 0xFFFFF)).all() and _holds_sm(tag, lane, groups)
+        sm = bool(len(tag)) and not ((tag >> 12) == (warp & 0xFFFFF)).all() and _holds_sm(tag, warp, groups)
     if sm:
-        fits = _fits(tag >> 12 & 0xFFF, lane, groups, 0xFFF)
+        fits = _fits(tag >> 12 & 0xFFF, warp, groups, 0xFFF)
     else:
-        fits = (tag >> 12) == (lane & 0xFFFFF)
+        fits = (tag >> 12) == (warp & 0xFFFFF)
         notes.add("assumed", NO_SM)
     notes.count("garbled", np.count_nonzero(~fits), "record", "its tag contradicts its place, left out")
-    marks = Marks(lane, tag & 3, tag >> 2 & 0x3FF, time, tag >> 24 if sm else None)
+    marks = Marks(warp, tag & 3, tag >> 2 & 0x3FF, time, tag >> 24 if sm else None)
     return read(marks, fits, named(names, "event"), notes, Launched(kernel, device, blocks, groups))
 
 
@@ -116,11 +114,11 @@ def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: 
     notes = Notes()
     data = words("mirage", buffer, device, notes)
     blocks, groups = _header(data, notes)
-    lane, tag, time = _written(data[1:], blocks * groups)
-    fits = _fits(tag >> 11 & 0xFF, lane, groups, 0xFF)
+    warp, tag, time = _written(data[1:], blocks * groups)
+    fits = _fits(tag >> 11 & 0xFF, warp, groups, 0xFF)
     notes.count("garbled", np.count_nonzero(~fits), "record", "its tag contradicts its place, left out")
     notes.add("assumed", NO_SM)
-    marks = Marks(lane, tag & 3, tag >> 2 & 0x1FF, time)
+    marks = Marks(warp, tag & 3, tag >> 2 & 0x1FF, time)
     return read(marks, fits, named(names, "event"), notes, Launched(kernel, device, blocks, groups))
 
 
@@ -130,15 +128,15 @@ def read(
     """The trace of the marks that fit their place, for all layouts of this family."""
     if not fits.all():
         marks = marks.take(fits)
-    if (marks.lane[1:] < marks.lane[:-1]).any():  # as in a buffer whose tags and places differ
-        marks = marks.take(np.argsort(marks.lane, kind="stable"))
-    time, back = unwrapped(marks.time, marks.lane)
+    if (marks.warp[1:] < marks.warp[:-1]).any():  # as in a buffer whose tags and places differ
+        marks = marks.take(np.argsort(marks.warp, kind="stable"))
+    time, back = unwrapped(marks.time, marks.warp)
     notes.count("order", np.count_nonzero(back), "record", "its time is before the previous record's")
-    head = fresh(marks.lane)
-    first, lane = np.flatnonzero(head), np.cumsum(head) - 1
+    head = fresh(marks.warp)
+    first, row = np.flatnonzero(head), np.cumsum(head) - 1
     paired = np.flatnonzero(marks.kind <= _END)
     step = np.where(marks.kind[paired] == _BEGIN, BEGIN, END)
-    begins, ends, strays = pair(lane[paired] * 0x10000 + marks.event[paired], step)
+    begins, ends, strays = pair(row[paired] * 0x10000 + marks.event[paired], step)
     notes.count("unpaired", len(strays), "record", "an end without a begin, left out")
     notes.count("unpaired", np.count_nonzero(ends < 0), "record", "a begin without an end: its duration is unknown")
     begin = paired[begins]
@@ -148,7 +146,7 @@ def read(
     point = np.flatnonzero(marks.kind == _POINT)
     at = np.concatenate([begin, point])
     records = Records(
-        warp_row=lane[at],
+        warp_row=row[at],
         start=time[at],
         duration=np.concatenate([duration, np.zeros(len(point), np.int64)]),
         event=marks.event[at],
@@ -156,8 +154,8 @@ def read(
     )
     over = np.flatnonzero(marks.kind == _LAST)
     last = np.full(len(first), UNKNOWN)
-    last[lane[over]] = time[over]
-    none, number = np.zeros(len(first), np.int64), marks.lane[first]
+    last[row[over]] = time[over]
+    none, number = np.zeros(len(first), np.int64), marks.warp[first]
     sm = none if marks.sm is None else marks.sm[first]
     rows = WarpRows(number // launched.groups, number % launched.groups, sm, none, last)
     launch = Launch(launched.kernel, launched.device, 1, 0, (min(launched.blocks, 1 << 31), 1, 1))
@@ -169,7 +167,7 @@ def _header(data: U64, notes: Notes) -> tuple[int, int]:
     first = int(data[0]) if len(data) else 0
     blocks, groups = first & 0xFFFFFFFF, first >> 32
     if len(data) and not (blocks and groups):
-        notes.add("garbled", f"the header declares {blocks:,} blocks of {groups:,} groups: treated as one lane")
+        notes.add("garbled", f"the header declares {blocks:,} blocks of {groups:,} groups: treated as one warp")
     if blocks * groups > max(0, len(data) - 1):
         notes.add(
             "cut", f"the header declares {blocks:,} blocks of {groups:,} groups, and the buffer has {len(data):,} words"
@@ -177,14 +175,14 @@ def _header(data: U64, notes: Notes) -> tuple[int, int]:
     return max(1, blocks), max(1, groups)
 
 
-def _written(slots: U64, lanes: int) -> tuple[Int64, Int64, Int64]:
-    """(lane, tag, time) of the written words, grouped by lane.
+def _written(slots: U64, warps: int) -> tuple[Int64, Int64, Int64]:
+    """(warp, tag, time) of the written words, grouped by warp.
 
-    Records of one lane are `lanes` words apart; with more lanes than slots, each slot is a lane's first record, so that
+    Records of one warp are `warps` words apart; with more warps than slots, each slot is a warp's first record, so that
     nothing is as large as a damaged header promises.
     """
-    rows = -(-len(slots) // max(1, min(lanes, len(slots))))
-    width = min(lanes, len(slots))
+    rows = -(-len(slots) // max(1, min(warps, len(slots))))
+    width = min(warps, len(slots))
     table = np.zeros(rows * width, np.uint64)
     table[: len(slots)] = slots
     found = np.ascontiguousarray(table.reshape(rows, width).T).reshape(-1)
@@ -193,12 +191,12 @@ def _written(slots: U64, lanes: int) -> tuple[Int64, Int64, Int64]:
     return at // max(1, rows), (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
 
 
-def _fits(tagged: Int64, lane: Int64, groups: int, mask: int) -> Bools:
-    """True if a tag names the lane, or its block: encoders differ."""
-    return np.asarray((tagged == (lane & mask)) | (tagged == (lane // groups & mask)))
+def _fits(tagged: Int64, warp: Int64, groups: int, mask: int) -> Bools:
+    """True if a tag names the warp of its record's place, or the block: encoders differ."""
+    return np.asarray((tagged == (warp & mask)) | (tagged == (warp // groups & mask)))
 
 
-def _holds_sm(tag: Int64, lane: Int64, groups: int) -> bool:
+def _holds_sm(tag: Int64, warp: Int64, groups: int) -> bool:
     """True if more tags are valid with an SM in them than without."""
-    without = np.count_nonzero((tag >> 12) == (lane & 0xFFFFF))
-    return int(np.count_nonzero(_fits(tag >> 12 & 0xFFF, lane, groups, 0xFFF))) > int(without)
+    without = np.count_nonzero((tag >> 12) == (warp & 0xFFFFF))
+    return int(np.count_nonzero(_fits(tag >> 12 & 0xFFF, warp, groups, 0xFFF))) > int(without)

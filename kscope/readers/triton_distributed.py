@@ -2,9 +2,9 @@
 
     word 0                  blocks | groups << 32
     word 1 + b              block | SM << 32, of every block that ran
-    word 1 + blocks + k...  tag | low half of %globaltimer << 32, the lanes' records one after another
+    word 1 + blocks + k...  tag | low half of %globaltimer << 32, the warps' records one after another
 
-    tag: lane = block * groups + group << 12 | task << 1 | it begins
+    tag: warp = block * groups + group << 12 | task << 1 | it begins
 
 A word of 64 ones, or of 63, was not written: the buffer is filled so.
 """
@@ -45,17 +45,17 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     table, rest_of = data[1 : 1 + blocks], data[1 + blocks :]
     word = rest_of[_is_written(rest_of)]
     tag, time = (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
-    lane = tag >> 12
-    inside = lane < blocks * groups
-    notes.count("garbled", np.count_nonzero(~inside), "record", "of a lane beyond the header's, left out")
-    block = lane // groups
+    warp = tag >> 12
+    inside = warp < blocks * groups
+    notes.count("garbled", np.count_nonzero(~inside), "record", "of a warp beyond the header's, left out")
+    block = warp // groups
     sm = np.zeros(max(1, len(table)), np.int64)
     ran = np.flatnonzero(_is_written(table))
     owner, where = table[ran] & np.uint64(LOW), (table[ran] >> np.uint64(32)).astype(np.int64)
     right = (owner == ran.astype(np.uint64)) & (where < 1 << 16)
     notes.count("garbled", np.count_nonzero(~right), "block", "its entry names another block, or no SM: shown on SM 0")
     sm[ran[right]] = where[right]
-    marks = Marks(lane, 1 - (tag & 1), tag >> 1 & 0x7FF, time, sm[np.clip(block, 0, len(sm) - 1)])
+    marks = Marks(warp, 1 - (tag & 1), tag >> 1 & 0x7FF, time, sm[np.clip(block, 0, len(sm) - 1)])
     launched = Launched(kernel, device, max(1, blocks), groups)
     return read(marks, inside, named(names, "task"), notes, launched, "task")
 

@@ -6,7 +6,7 @@ from html import escape
 
 from ..analysis.samples.annotated import UNREAD, Annotated, File, Line
 from ..analysis.samples.reasons import ISSUED, meaning, remedy
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.terminal import part_text, time_text
 from . import reasons
 

@@ -9,7 +9,6 @@ Blocks that follow one another on an SM share rows, as they share its warp slots
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
 from ..util.arrays import Float, Int64
-from ..util.runs import fresh, order_by
+from ..util.runs import fresh, lowest_free, order_by
 
 _FAR = float(1 << 62)
 
@@ -109,22 +108,10 @@ def _rows(
     return row
 
 
-def _slots(begins: list[float], ends: list[float], sizes: list[int]) -> list[int]:
+def _slots(begins: list[float], ends: list[float], sizes: list[int]) -> Int64:
     """First row of each block, in order of begin: the lowest free slot, else a new one."""
-    slot: list[int] = []
-    heights: list[int] = []
-    free: list[int] = []
-    taken: list[tuple[float, int]] = []
-    for begin, end, size in zip(begins, ends, sizes, strict=True):
-        while taken and taken[0][0] <= begin:
-            heapq.heappush(free, heapq.heappop(taken)[1])
-        if free:
-            number = heapq.heappop(free)
-            heights[number] = max(heights[number], size)
-        else:
-            number = len(heights)
-            heights.append(size)
-        heapq.heappush(taken, (end, number))
-        slot.append(number)
-    tops = np.concatenate([[0], np.cumsum(heights)]).tolist()
-    return [tops[number] for number in slot]
+    numbers = lowest_free(zip(begins, ends, strict=True))
+    heights = np.zeros(max(numbers) + 1, np.int64)
+    np.maximum.at(heights, numbers, sizes)
+    tops = np.concatenate([[0], np.cumsum(heights)])
+    return np.asarray(tops[numbers])

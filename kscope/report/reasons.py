@@ -9,7 +9,7 @@ from ..analysis.samples.reasons import ISSUED
 from ..analysis.samples.stalls import stalls
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
-from ..util.portable import clean
+from ..util.json_values import clean
 
 _COLORS = (
     "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#499894", "#d37295",

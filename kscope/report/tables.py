@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..analysis.critical import Edge, path_of_last_block
-from ..analysis.gaps import between
+from ..analysis.critical_path import Edge, path_of_last_block
+from ..analysis.gaps import gaps_by_neighbors
 from ..analysis.occupancy import occupancy
 from ..analysis.samples.annotated import annotate
 from ..analysis.samples.stalls import executions, stalls
@@ -19,7 +19,7 @@ from ..analysis.warp_stats import warp_ends
 from ..capture.samples import Samples
 from ..errors import UsageError
 from ..tracedata.data import TraceData
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.runs import extents
 from ..util.terminal import part_text, time_text
 from ..util.text import counted
@@ -128,7 +128,7 @@ def _gaps(trace: TraceData) -> Table:
             row.after, row.before, f"{row.count:,}", time_text(row.warp_time_ns), part_text(row.share),
             time_text(row.max_ns),
         )
-        for row in between(trace)
+        for row in gaps_by_neighbors(trace)
     ]  # fmt: skip
     return _table("gaps", head, 2, rows, "Time of warps in no region, by the regions around it.")
 

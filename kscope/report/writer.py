@@ -9,15 +9,15 @@ from typing import IO, Any
 import numpy as np
 
 from .._version import __version__
-from ..analysis.critical import Edge, GivenEdge, as_edges
+from ..analysis.critical_path import Edge, GivenEdge, as_edges
 from ..analysis.pipelines.edges import with_phases
 from ..analysis.roles import roles
 from ..analysis.summary import Summary, summarize
 from ..tracedata.data import TraceData
 from ..tracedata.info import info
 from ..tracedata.kernel_names import kernel_names
+from ..util.json_values import clean
 from ..util.parallel import map_ahead
-from ..util.portable import clean
 from ..util.progress import Step, no_progress
 from ..util.runs import extents
 from . import figures, heat, reasons, slices

@@ -42,6 +42,6 @@ def check(path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def failed(path: Path) -> Path:
+def failed_path(path: Path) -> Path:
     """The path for the capture of a failed run, beside `path`, which keeps the last good capture."""
     return path.with_name(f"{path.stem}.failed{SUFFIX}")

@@ -19,7 +19,7 @@ from ..instrument import registry
 from ..instrument.peer_side import PeerSide
 from ..merging.ranks.clock_files import FILE, SCHEMA
 from ..util.atomic_files import replacing
-from ..util.portable import dump_json
+from ..util.json_values import dump_json
 from ..util.processes import boot
 from .launcher import place
 from .peer_clocks import Follower, Leader

@@ -13,7 +13,7 @@ from ..util.atomic_files import replacing
 from ..util.grouping import grouped
 from ..util.text import counted, number_ranges
 from .job import Job, folder_of
-from .torch_gather import gathered
+from .torch_gather import gather_bytes
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -40,7 +40,7 @@ def write(job: Job, capture: Capture, trace: Trace, file: Path, *, sketch: bool)
     except UsageError:  # a rank has left
         together = False
     if not together:
-        job.note(f"records of all ranks were not written as Parquet: a rank failed; {merged(job.folder)}")
+        job.note(f"records of all ranks were not written as Parquet: a rank failed; {merge_command(job.folder)}")
     try:
         if sketch and together:
             _sketches(job, made, file)
@@ -50,7 +50,7 @@ def write(job: Job, capture: Capture, trace: Trace, file: Path, *, sketch: bool)
         _save(job, file.with_name(sketches.FILE), made)
 
 
-def merged(folder: Path) -> str:
+def merge_command(folder: Path) -> str:
     """The command that writes the dataset later."""
     return f"kscope merge {folder} -o data/ writes all"
 
@@ -99,7 +99,7 @@ def _report(job: Job, found: Sequence[tuple[int, str, float]], file: Path) -> No
         )
     for problem, ranks in problems.items():
         which = f"rank{'s' * (len(ranks) > 1)} {number_ranges(ranks)}"
-        job.note(f"records of {which} were not written as Parquet: {problem}; {merged(job.folder)}")
+        job.note(f"records of {which} were not written as Parquet: {problem}; {merge_command(job.folder)}")
 
 
 def _sketches(job: Job, made: bytes, file: Path) -> None:
@@ -108,7 +108,7 @@ def _sketches(job: Job, made: bytes, file: Path) -> None:
 
     begin, problem, found = time.perf_counter(), "", None
     try:
-        found = gathered(made, job.here, job.meeting)
+        found = gather_bytes(made, job.here, job.meeting)
     except UsageError:
         raise
     except Exception as error:  # torch may raise anything

@@ -18,7 +18,7 @@ from ..instrument import registry
 from ..instrument.selection.auto import Selection, unmatched
 from ..marks.operations import PIPELINE
 from ..tracedata.kernel_names import hashed
-from .used_devices import used
+from .used_devices import used_devices
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
     elif recorded and not recorded & kept:
         did = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
         problems += (Problem("nothing", f"no kernel that matches kernel={globs} recorded; these did: {did}"),)
-    return replace(capture, modules=tuple(modules), devices=used(devices), problems=problems)
+    return replace(capture, modules=tuple(modules), devices=used_devices(devices), problems=problems)
 
 
 def unselected(selection: Selection, modules: Sequence[ModuleMeta], frontends: Sequence[str]) -> list[Problem]:

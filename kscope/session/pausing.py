@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from ..errors import UsageError
 from ..instrument.backend import Backend
-from .forms import Forms
 from .stalls import Stalls
-from .states import STATE, alone
+from .start_and_stop import Forms
+from .states import STATE, exclusive
 
 
 class Pausing(Forms):
@@ -36,7 +36,7 @@ class Pausing(Forms):
             raise UsageError("prof.paused() inside prof.paused(): the session is paused already")
         try:
             try:
-                with alone():
+                with exclusive():
                     self._paused = self._was_paused = True
                     for backend in self._backends.values():
                         backend.disarm()
@@ -49,7 +49,7 @@ class Pausing(Forms):
 
     def _resume(self) -> None:
         """End a pause."""
-        with alone():
+        with exclusive():
             if self._paused and STATE.active is self:
                 for backend in self._backends.values():
                     backend.resume()

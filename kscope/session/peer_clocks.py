@@ -6,8 +6,7 @@ both ends of the script and every few seconds while it runs.
     launches ks_ping_send                  <- is ready
     waits for its kernel, and keeps both   <- waits for its kernel, sends its readings
 
-Two processes meet at a local socket, which carries the descriptors of their GPUs' memory. A comparison that fails ends
-those of these two ranks: a late signal must not be mistaken for one of the next comparison.
+Two processes meet at a local socket, which carries the descriptors of their GPUs' memory.
 """
 
 from __future__ import annotations
@@ -118,7 +117,9 @@ class Leader:
         return [{"gpu": link.gpu, **one} for link in self._found for one in link.comparisons]
 
     def compare(self, effort: Effort = THOROUGH) -> None:
-        """Compare with each other rank; those with which it fails are compared no more, see troubles."""
+        """Compare with each other rank. After a failure, a rank is compared no more, see troubles: a late signal must
+        not be mistaken for one of the next comparison.
+        """
         for link in list(self._links):
             try:
                 found = self._compared(link, effort)

@@ -12,7 +12,7 @@ from ..instrument.options import Options
 from ..instrument.recording import Clock, Fill, Placement, Survive
 from ..marks.strategies import Strategy
 from . import capture_path
-from .claims import claim
+from .output_locks import claim
 from .outputs import Finish, Paths, Transforms
 from .session import Session
 from .torch_profiler import TorchProfiler

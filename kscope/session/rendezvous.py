@@ -122,7 +122,7 @@ class _Hub:
 
     def __init__(self, file: Path, world: int, timeout: float) -> None:
         self._world, self._nonce, self._file = world, secrets.token_hex(8), file
-        self._turn, self._values, self._broken = 0, dict[int, str](), False
+        self._round, self._values, self._broken = 0, dict[int, str](), False
         self._results: dict[int, str] = {}
         self._changed = threading.Condition()
         self._timeout, self._connected = timeout, 0
@@ -169,12 +169,12 @@ class _Hub:
 
     def _gathered(self, rank: int, value: str) -> str:
         with self._changed:
-            turn, wait = self._turn, max(self._timeout, LATER_S) if self._turn else self._timeout
+            number, wait = self._round, max(self._timeout, LATER_S) if self._round else self._timeout
             self._values[rank] = value
             if len(self._values) == self._world:
-                self._results[turn] = json.dumps([self._values[one] for one in range(self._world)])
-                self._results.pop(turn - 1, None)
-                self._turn, self._values = turn + 1, {}
+                self._results[number] = json.dumps([self._values[one] for one in range(self._world)])
+                self._results.pop(number - 1, None)
+                self._round, self._values = number + 1, {}
                 self._changed.notify_all()
-            done = self._changed.wait_for(lambda: turn in self._results or self._broken, wait)
-            return self._results[turn] if done and turn in self._results else _BROKEN
+            done = self._changed.wait_for(lambda: number in self._results or self._broken, wait)
+            return self._results[number] if done and number in self._results else _BROKEN

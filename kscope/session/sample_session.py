@@ -13,8 +13,8 @@ from ..instrument import registry
 from ..instrument.options import Options
 from ..instrument.selection.auto import Lines
 from . import capture_path
-from .claims import claim
 from .host_info import facts
+from .output_locks import claim
 from .outputs import Finish
 from .session import Session
 
@@ -41,10 +41,13 @@ class SampleSession(Session):
     def _collect(self, *, wait: bool) -> Capture:
         samples, problems = self._stalls.collected((), self._kernels, {})
         if samples is not None and self._marks:
-            from ..analysis.samples.named_lines import missed, named  # loaded on first use
+            from ..analysis.samples.named_lines import unsampled_ranges, with_named_lines  # loaded on first use
 
-            problems = (*problems, *(Problem("nothing", f"mark {text}") for text in missed(samples, self._marks)))
-            samples = named(samples, self._marks)
+            problems = (
+                *problems,
+                *(Problem("nothing", f"mark {text}") for text in unsampled_ranges(samples, self._marks)),
+            )
+            samples = with_named_lines(samples, self._marks)
         if samples is None or not len(samples):
             missing = tuple(Problem("absent", f"nothing is sampled: {error}") for error in self._absent.values())
             problems = (*missing, *problems)

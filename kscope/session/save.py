@@ -35,7 +35,7 @@ def save(capture: Capture, path: Path, error: BaseException | None) -> Path:
     """
     fatal = [problem for problem in capture.problems if problem.kind == FATAL]
     normally = exited_normally(error)
-    target = path if normally and not fatal else capture_path.failed(path)
+    target = path if normally and not fatal else capture_path.failed_path(path)
     capture.save(target)
     if normally and fatal:
         warnings.warn(f"{fatal[0].text}; saved as {target}", RuntimeWarning, stacklevel=5)

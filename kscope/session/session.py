@@ -22,18 +22,18 @@ from ..instrument.backend import Backend
 from ..instrument.launch_lines import LINES
 from ..instrument.options import Options, in_effect
 from . import capture_path
-from .absent import absent
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
+from .nothing_recorded import absent
 from .outputs import Finish
 from .pausing import Pausing
 from .save import FATAL, add_failure, exited_normally, save
+from .signal_safe_exit import PerStatement
 from .stalls import Stalls
-from .statement import PerStatement
-from .states import STATE, alone, hook, recording, refuse_nested, remove_handler
+from .states import STATE, exclusive, hook, recording, refuse_nested, remove_handler
 from .termination import Termination
 from .torch_profiler import WithTorch
-from .used_devices import used
+from .used_devices import used_devices
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -119,7 +119,7 @@ class Session(WithTorch, Pausing):
         Raises:
             UsageError: outside the session's body.
         """
-        with alone():  # a DSL imported meanwhile joins before or after
+        with exclusive():  # a DSL imported meanwhile joins before or after
             if not self._within("reset"):
                 return
             self._epoch, self._started = next(_EPOCHS), time.time_ns()
@@ -147,7 +147,7 @@ class Session(WithTorch, Pausing):
         for name in tuple(STATE.names):
             registry.frontend(name).prepare()
         try:
-            with alone():
+            with exclusive():
                 refuse_nested("kscope.profile()")
                 if self._capture is not None:
                     raise UsageError("this profile() has recorded already: call kscope.profile() again")
@@ -156,7 +156,7 @@ class Session(WithTorch, Pausing):
             return self
         except BaseException:
             if began:
-                with alone():
+                with exclusive():
                     self._is_complete = True  # nothing was recorded
                     self._close()
                     remove_handler()
@@ -248,7 +248,7 @@ class Session(WithTorch, Pausing):
             STATE.active = STATE.join = None
             return
         ended = error
-        with alone() as signals:
+        with exclusive() as signals:
             if STATE.active is not self:
                 return
             wait = not isinstance(error, KeyboardInterrupt)  # after Ctrl-C: kernels may never end
@@ -287,7 +287,7 @@ class Session(WithTorch, Pausing):
         capture = self._collect(wait=False) if STATE.active is self else self._capture
         if capture is None or self.path is None or self.saved is not None:
             return ""  # another thread has ended the session: the handler is still there
-        file = capture_path.failed(self.path)
+        file = capture_path.failed_path(self.path)
         capture.save(file)
         return f"the recording up to then is in {file}"
 
@@ -336,7 +336,7 @@ class Session(WithTorch, Pausing):
         samples, unsampled = self._stalls.collected(modules, self._kernels, self._launches)
         capture = Capture(
             epoch=self._epoch,
-            devices=used(devices),
+            devices=used_devices(devices),
             modules=modules,
             options=self._in_effect(),
             problems=tuple(dict.fromkeys([*problems, *unsampled])),

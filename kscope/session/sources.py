@@ -50,7 +50,7 @@ def _on_disk(file: str) -> str | None:
 
 def _compiled(file: str, function: str) -> str | None:
     """The text that was compiled under this name; of several the only one with the kernel."""
-    texts = source_texts.kept(file)
+    texts = source_texts.kept_texts(file)
     if len(texts) > 1:
         texts = [text for text in texts if any(_is(name, function) for name in _KERNEL.findall(_BOUNDS.sub("", text)))]
     return texts[0] if len(texts) == 1 else None

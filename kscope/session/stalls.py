@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from ..capture.capture_data import LaunchCount
 from ..capture.model import KernelMeta, ModuleMeta, Problem
-from ..capture.samples import SampledFunction, Samples, joined
+from ..capture.samples import SampledFunction, Samples, joined_samples
 from ..capture.wire import CTL_SYMBOL
 from ..errors import DriverError, FormatError, MissingError, UnsupportedError, UsageError
-from ..instrument import images
+from ..instrument import loaded_code
 from ..instrument.backend import Backend
-from ..instrument.sampled import SampledCode
+from ..instrument.raw_samples import SampledCode
 from ..util.grouping import grouped
 from ..util.parallel import map_ahead
 from .kernel_filter import Patterns
@@ -82,7 +82,7 @@ class Stalls:
         """
         if self._period is None:
             return None, ()
-        samples = collected(self._backends, modules, kernels)
+        samples = collect_samples(self._backends, modules, kernels)
         reported = [_unsampled(text) for backend in self._backends for text in backend.sampling_problems()]
         missed = () if samples is None else _missed(samples, modules, kernels, launches)
         found = tuple(dict.fromkeys((*self._problems, *reported, *problems(samples), *missed)))
@@ -96,9 +96,9 @@ def _unsampled(text: str) -> Problem:
     return Problem("unsampled", f"stalls were not sampled: {text}")
 
 
-def collected(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernels: Patterns) -> Samples | None:
+def collect_samples(backends: Iterable[Backend], modules: Sequence[ModuleMeta], kernels: Patterns) -> Samples | None:
     """The backends' samples, with the code's instructions, for the kernels that are kept."""
-    found = joined([_described(one, modules) for backend in backends for one in backend.samples()])
+    found = joined_samples([_described(one, modules) for backend in backends for one in backend.samples()])
     if found is None:
         return None
     if kernels.globs:
@@ -169,7 +169,7 @@ def _unsampled_code(
     from ..machine_code import tools  # loaded on first use
 
     found = list[tuple[bytes, list[SampledFunction]]]()
-    for cubin in images.kept():
+    for cubin in loaded_code.kept_cubins():
         own = [SampledFunction(symbol, number) for symbol, number in tools.builds_in(cubin).items() if number in sought]
         if own:
             found.append((cubin, own))
@@ -210,9 +210,7 @@ def _of_one_cubin(
     named = [replace(one, kernel=_kernel(one.name, builds, modules, marked)) for one in sampled]
     numbers = {one.kernel for one in named}
     own = [module for module in modules if any(kernel.id in numbers for kernel in module.kernels)]
-    described = own or modules
-    layouts = [about for module in described for about in module.layouts]
-    return code_map.described(named, cubin, [region for module in described for region in module.regions], layouts)
+    return code_map.with_instructions(named, cubin, *code_map.marks_of(own or modules))
 
 
 def _kernel(symbol: str, builds: dict[str, int], modules: Sequence[ModuleMeta], mangled: bool) -> int | None:

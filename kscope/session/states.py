@@ -3,8 +3,6 @@
 plain      kernels are compiled without marks
 prepared   kernels also get a form with marks; launches run the plain one   enable() ... disable()
 armed      launches run the form with marks, which record                   with profile(): ...
-
-Where kscope cannot exchange the kernel of a launch, the form with marks also runs while prepared, and records nothing.
 """
 
 from __future__ import annotations
@@ -151,7 +149,7 @@ def _join(name: str) -> None:
 
 
 @contextmanager
-def alone() -> Generator[Held]:
+def exclusive() -> Generator[Held]:
     """A context manager: no other thread changes the state inside it, and no signal handler interrupts it."""
     lock = STATE.lock  # a forked child has another
     with Held() as signals:
@@ -198,7 +196,7 @@ def remove_handler() -> None:
 
 
 def refuse_nested(what: str) -> None:
-    """Raises UsageError while a session is armed. Call it in alone()."""
+    """Raises UsageError while a session is armed. Call it in exclusive()."""
     if STATE.release is not None:
         STATE.release()
     if STATE.active is None:
@@ -253,7 +251,7 @@ def enable(
         UnsupportedError: an imported DSL lacks a hook point.
     """
     options = Options.of(locals())
-    with alone():
+    with exclusive():
         if isinstance(STATE.active, _DryRun):
             options.recording(defaults(), Patterns.of(options.kernel).names)  # an error if a value is invalid
             hook(STATE.prepared)
@@ -271,7 +269,7 @@ def enable(
 
 def disable() -> None:
     """Undo enable(): kernels compiled from now on are plain. Raises UsageError if a session is active."""
-    with alone():
+    with exclusive():
         if not isinstance(STATE.active, _DryRun):
             refuse_nested("kscope.disable()")
             STATE.prepared = None

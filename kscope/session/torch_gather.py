@@ -17,7 +17,7 @@ _GROUP, _TORCH, _NONE = "group", "torch", ""
 _PATIENCE = timedelta(seconds=120)
 
 
-def gathered(data: bytes, here: Place, meeting: Rendezvous) -> list[bytes] | None:
+def gather_bytes(data: bytes, here: Place, meeting: Rendezvous) -> list[bytes] | None:
     """The data of all ranks in rank 0, and nothing in others; None if they have no common torch.distributed.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..capture.capture_data import DeviceCapture
 
 
-def used(devices: Sequence[DeviceCapture]) -> tuple[DeviceCapture, ...]:
+def used_devices(devices: Sequence[DeviceCapture]) -> tuple[DeviceCapture, ...]:
     """Leave out devices that recorded nothing while others did, such as an idle simulator.
 
     A process keeps every device that it has used, and every session arms them all.

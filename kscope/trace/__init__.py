@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.shown import preformatted
+from ..analysis.display import preformatted
 from ..capture.blocks import BlockSelection
 from ..capture.capture import load_capture
 from ..capture.capture_data import CaptureData
@@ -22,7 +22,7 @@ from .notebook import MOST, Page, page, show
 
 if TYPE_CHECKING:
     from ..analysis.compare import Comparison
-    from ..analysis.critical import GivenEdge, Path
+    from ..analysis.critical_path import GivenEdge, Path
     from ..analysis.idle import Gaps
     from ..analysis.occupancy import Occupancy
     from ..analysis.overlap import Overlap
@@ -183,7 +183,7 @@ class Trace(TraceData):
         Raises:
             UsageError: no edge, a region that the block does not have, a negative lag, or a block without records.
         """
-        from ..analysis.critical import as_edges, critical_path
+        from ..analysis.critical_path import as_edges, critical_path
 
         return critical_path(self, as_edges(edges), launch, block)
 
@@ -268,7 +268,7 @@ class Trace(TraceData):
         Raises:
             MissingError: pandas is not installed.
         """
-        from ..export.frame import frame  # loaded on first use
+        from ..export.dataframe import frame  # loaded on first use
 
         return frame(self)
 

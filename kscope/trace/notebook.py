@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..tracedata.data import TraceData
 
 if TYPE_CHECKING:
-    from ..analysis.critical import GivenEdge
+    from ..analysis.critical_path import GivenEdge
 
 MOST = 500_000
 """The most records of a page in a notebook: the notebook's file contains the page."""

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..util.runs import inverse, least_of
-from .curves import Curves
+from .clock_curves import Curves
 from .data import Launch, T
 from .kernel_names import of_kernels
-from .recorded import Gpu
+from .recording_facts import Gpu
 from .region import MOST_REGIONS, Region
 from .warps import Warps
 
@@ -75,9 +75,9 @@ def concatenate(parts: Sequence[T], gpus: Sequence[Sequence[Gpu]], labels: Seque
     ]
     more: dict[str, Any] = {name: np.concatenate(found) for name, found in columns.items()}
     joined = Warps(**{name: np.concatenate(found) for name, found in warps.items()})
-    order, turn = _by_begin(joined, len(launches))
+    order, moved = _by_begin(joined, len(launches))
     return replace(
-        parts[0], warps=replace(joined, launch=turn[joined.launch]), regions=tuple(regions), types=table,
+        parts[0], warps=replace(joined, launch=moved[joined.launch]), regions=tuple(regions), types=table,
         kernels=tuple(name for name, _ in kernels), launches=tuple(launches[at] for at in order.tolist()),
         devices=tuple(one.device for one in every), origin=origin, problems=tuple(problems), role_names=tuple(roles),
         lost_launches=tuple(one for part in parts for one in part.lost_launches), calls=(), _whole=None,

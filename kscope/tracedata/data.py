@@ -12,14 +12,14 @@ import numpy.typing as npt
 from ..capture.layout import Kind
 from ..capture.model import Problem
 from ..capture.samples import Samples
-from ..marks.wide import Bits, floats
+from ..marks.wide_values import Bits, floats
 from ..util.arrays import Float, Int64
 from ..util.runs import least_of
 from ..util.text import counted
 from .calls import Call
-from .curves import Curves, Lives
+from .clock_curves import Curves, Lives
 from .nesting import nest
-from .recorded import Recorded
+from .recording_facts import Recorded
 from .region import Region
 from .values import NONE, Integers
 from .warps import Warps
@@ -253,7 +253,7 @@ class TraceData:
         return np.asarray((even - warps.first_tick[row]) * warps.tick_ns[row] + warps.start_ns[row])
 
     def ticks_of(self, row: npt.NDArray[np.integer], ns: Float) -> Int64:
-        """Inverse of ns_of(): (m,) int64 values of the rows' clocks at times (m,)."""
+        """Inverse of ns_of(): (m,) int64, the clocks of rows `row` (m,) of `warps` at `ns` (m,), ns after `origin`."""
         warps = self.warps
         after = (ns - warps.start_ns[row]) / warps.tick_ns[row]
         even = warps.first_tick[row] + np.rint(after).astype(np.int64)
@@ -342,7 +342,7 @@ class TraceData:
         return np.array([region.name for region in self.regions], object)
 
     def take(self: T, index: Int64) -> T:
-        """The records at ascending indices (m,)."""
+        """The trace with the records at `index`, (m,) ascending."""
         whole, at = (self, index) if self._whole is None else (self._whole[0], self._whole[1][index])
         columns = ("region", "track", "start_ticks", "dur_cycles", "bits")
         changed: dict[str, Any] = {name: getattr(self, name)[index] for name in columns}

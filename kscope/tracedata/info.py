@@ -11,11 +11,11 @@ from typing import Any
 
 from ..capture.blocks import Blocks
 from ..util.grouping import grouped
-from ..util.portable import clean
+from ..util.json_values import clean
 from ..util.runs import count_distinct, group_equal
 from ..util.text import counted, number_ranges
 from .data import TraceData
-from .recorded import CLOCKS, Clock, Gpu
+from .recording_facts import CLOCKS, Clock, Gpu
 
 _OWN = ("python", "numpy")
 """Versions that the header line omits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from ..util.arrays import Bools, Int64
 from ..util.parallel import CHUNK, each
-from ..util.runs import inverse
+from ..util.runs import inverse, lowest_free
 
 MOST_LEVELS = 64
 """The largest depth; only damaged data nests deeper."""
@@ -203,19 +202,9 @@ def layers(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArra
 def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
     """For each span the first layer, from 0, that is free from its start to its end."""
     order = np.lexsort((end, start, track))
-    found, on = [], None
-    free: list[int] = []
-    taken: list[tuple[int, int]] = []
-    for begin, last, here in zip(start[order].tolist(), end[order].tolist(), track[order].tolist(), strict=True):
-        if here != on:
-            free, taken, on = [], [], here
-        while taken and taken[0][0] <= begin:
-            heapq.heappush(free, heapq.heappop(taken)[1])
-        number = heapq.heappop(free) if free else len(taken)
-        heapq.heappush(taken, (last, number))
-        found.append(number)
     layer = np.empty(len(order), np.uint32)
-    layer[order] = found
+    for part in np.split(order, np.flatnonzero(np.diff(track[order])) + 1):
+        layer[part] = lowest_free(zip(start[part].tolist(), end[part].tolist(), strict=True))
     return layer
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..marks.wide import CODES, Bits, Codes
+from ..marks.wide_values import CODES, Bits, Codes
 from ..util.arrays import Float
 
 EXACT_VALUE = "exact_value"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from typing import cast
 
 import numpy as np
@@ -197,4 +199,16 @@ def numbered(at: npt.NDArray[np.integer], count: int, other: int = 0) -> Int64:
     """(count,) the place of each number in `at`; `other` for those that are not there."""
     found = np.full(count, other)
     found[at] = np.arange(len(at))
+    return found
+
+
+def lowest_free(intervals: Iterable[tuple[float, float]]) -> list[int]:
+    """The lowest number, from 0, that is free from each interval's begin to its end. They are in order of begin."""
+    found, free, taken = list[int](), list[int](), list[tuple[float, int]]()
+    for begin, end in intervals:
+        while taken and taken[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        number = heapq.heappop(free) if free else len(taken)
+        heapq.heappush(taken, (end, number))
+        found.append(number)
     return found

@@ -12,7 +12,7 @@ from typing import Any
 from ..capture import layout, wire
 from ..capture.model import ModuleMeta
 from ..capture.pools.keeper_socket import refresh
-from ..capture.pools.pool_reading import HostLaunch, Pool, batches, journal, launches, modules
+from ..capture.pools.pool_reading import HostLaunch, Pool, batches, entry_of, journal, launches, modules
 from ..marks.names import ROLE_TRACK, split
 from ..util.grouping import grouped
 from ..util.text import number_ranges
@@ -165,8 +165,7 @@ def verdict(pool: Pool, observer: Observer | None = None) -> Verdict:
     names = _Names(modules(entries))
     found = warps(pool, frozenset(names.roles))
     since = None if observer is None else observer.look(pool, found, time.monotonic())
-    host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})
-    device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
+    host, device = entry_of(entries, "host"), entry_of(entries, "device")
     facts, options = host.get("facts"), host.get("options")
     command = facts.get("command") if isinstance(facts, dict) else None
     problems = [str(one.get("text")) for one in entries if one.get("kind") == "problem"]

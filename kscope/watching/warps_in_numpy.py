@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..capture import layout, wire
 from ..capture.heads import Ints, U32s, Units, finished, valid
-from ..capture.open_words import OpenWords, entered, hashes, open_words, torn
+from ..capture.open_words import OpenWords, hashes, is_entered, open_words, torn
 from ..capture.pools.pool_arrays import book, lines_of, units
 from ..capture.pools.pool_reading import Pool, slabs
 from ..util.arrays import Bools
@@ -37,7 +37,7 @@ def warps(pool: Pool, roles: frozenset[int]) -> Warps:
     entry[~valid(heads, entry, pool.epoch)] = np.zeros((), wire.LAUNCH)
     words, who, done = open_words(heads), heads[:, 0], finished(heads)
     rows = _records(every, at, log2, heads, words, roles)
-    region = np.where(entered(words), hashes(words), _NONE)
+    region = np.where(is_entered(words), hashes(words), _NONE)
     is_in = (region != 0) & ~rows.left
     version = _versions(words, rows, done)
     kept = ~done | (rows.role != 0) | np.isin(entry["grid_id"], entry["grid_id"][~done])
@@ -126,7 +126,7 @@ def _records(every: Units, at: Ints, log2: Ints, heads: Units, words: OpenWords,
     mine = words[which]
     same = there & (each[:, 0] == mine["clock"][slab]) & (number == hashes(mine)[slab])
     open_, has = ~done[which], newest > 0
-    left[which] = np.logical_or.reduceat(same, begins) & entered(mine)
+    left[which] = np.logical_or.reduceat(same, begins) & is_entered(mine)
     last[which[open_]] = np.where(has, found[:, 1] >> np.uint32(4), _NONE)[open_]
     more[which[open_]] = (has & _has_more(found))[open_]
     value[which[open_]] = np.where(has, found[:, 3], _NONE)[open_]

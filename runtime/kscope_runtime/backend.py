@@ -16,7 +16,7 @@ from kscope.capture.capture_data import DeviceCapture
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.instrument.backend import OpenPool
-from kscope.instrument.sampled import SampledCode
+from kscope.instrument.raw_samples import SampledCode
 from kscope.instrument.subset import Subset
 from kscope.instrument.two_forms import SETTABLE
 from kscope.machine_code import control_words
@@ -28,10 +28,10 @@ from .cupti import Cupti
 from .device import Device
 from .drain import Drain
 from .driver import CudaDriver
-from .measured import MeasuredBackend
+from .interruptible_wait import waited
+from .measuring_backend import MeasuredBackend
 from .pc_sampling import PcSampler
 from .salvage import SalvagedMemory
-from .waiting import waited
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kscope.errors import DriverError, UnsupportedError
 from .device_memory import Allocation
 from .drain import Drain
 from .driver import Memory
-from .in_file import InFile
+from .pool_in_file import InFile
 
 Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
 """Reads the allocations of a device, by ordinal, whose context is broken."""

@@ -9,7 +9,7 @@ import time
 from kscope.capture.capture_data import ClockSync
 
 from .driver import CudaDriver
-from .ranges import Bytes
+from .memory_ranges import Bytes
 
 # now:  word = globaltimer
 # tick: word = smallest of 64 observed steps of globaltimer, at most 2^20 reads

@@ -60,7 +60,7 @@ class CompiledPass:
     def __init__(
         self, device: Device, staging: Staging, calls: DriverCalls, writes: int, pinned: Mapping[str, np.ndarray]
     ) -> None:
-        assert calls.points is not None
+        assert calls.entry_points is not None
         self._device, self._staging, self._calls = device, staging, calls
         self._about, self.stuck = np.zeros(1, PASS), np.zeros(device.stripes, bool)
         self._words = {name: self._about[name] for name in PASS.names or ()}  # much faster than fields
@@ -75,10 +75,12 @@ class CompiledPass:
         }
         self._columns: dict[str, np.ndarray] = {**columns, **pinned, "stuck": self.stuck, "zeros": device.zeros}
         self._used: dict[str, np.ndarray] = {}
-        points = {name: getattr(calls.points, name) for name in ("read", "write", "write_column", "synchronize")}
+        addresses = {
+            name: getattr(calls.entry_points, name) for name in ("read", "write", "write_column", "synchronize")
+        }
         words = device.control + wire.STRIPES_AT
         self._set(
-            **points, stream=staging.stream, writes=writes, stripes=device.stripes, words_at=words, window=WINDOW,
+            **addresses, stream=staging.stream, writes=writes, stripes=device.stripes, words_at=words, window=WINDOW,
             limits_at=words + wire.STRIPE.offset("limit"), launches_at=device.launches, zeros_bytes=len(device.zeros),
             stale=STALE_S, sizes=wire.SIZES, enough_looks=LOOKS, least_log2=LOG2[0], most_log2=LOG2[1],
             header_word=layout.HEADER_WORD, done_word=layout.DONE_WORD,

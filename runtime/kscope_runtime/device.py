@@ -22,10 +22,10 @@ from .clocks import Clocks
 from .device_memory import Allocation
 from .driver import CudaDriver, DeviceFacts
 from .driver_calls import DriverCalls
-from .in_file import InFile
+from .memory_ranges import Bytes, Ranges
 from .pool import Rings, default_bytes, least, rings
+from .pool_in_file import InFile
 from .pool_place import PoolPlace, surviving
-from .ranges import Bytes, Ranges
 from .slab_sizes import SlabSizes
 from .timer_readings import TimerReadings
 

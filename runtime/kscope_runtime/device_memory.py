@@ -12,7 +12,7 @@ from typing import Any
 
 from kscope.errors import DriverError, UnsupportedError
 
-from .ranges import Bytes
+from .memory_ranges import Bytes
 
 Call = Callable[..., Any]
 

@@ -22,8 +22,8 @@ from .arena import Arena
 from .device import Device
 from .drain_pass import Passes
 from .driver import Memory
-from .room import PoolReading
-from .wake import Wake
+from .pool_room import PoolReading
+from .wake_event import Wake
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20

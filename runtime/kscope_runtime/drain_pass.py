@@ -15,21 +15,21 @@ from kscope.capture.model import Problem
 
 from .accounting import MASK, TURN, Share, Stripes, account, slabs_end, uncut
 from .arena import Arena
+from .claim_wait import Watch
 from .compiled_pass import CompiledPass
 from .device import Device
 from .driver import Memory
 from .driver_calls import DriverCalls
 from .forecast import Forecast
-from .in_file import InFile
 from .launch_table import UNKNOWN, WINDOW, Found, LaunchTable, identified
+from .memory_ranges import in_rings
 from .overrun_slabs import SETTLED_S, OverrunSlabs
-from .ranges import in_rings
-from .room import has_room
+from .pool_in_file import InFile
+from .pool_room import has_room
 from .slab_search import Ints, Pieces, Slabs, U32s, Units, find
+from .slab_writer import Taken, Writer, claims_of
 from .staging import Batches, Staging
-from .walking import walk
-from .watch import Watch
-from .writing import Taken, Writer, claims_of
+from .stripe_walk import walk
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
 
@@ -58,7 +58,7 @@ class Passes:
         self._staging = Staging(device)
         self._writer = Writer()
         self._compiled: CompiledPass | None = None
-        if self._calls.points is not None:
+        if self._calls.entry_points is not None:
             limits = device.driver.pinned(4 * device.stripes).view("<u4")
             pinned = {"before": self._before, "control": self._control, "limits": limits}
             self._compiled = CompiledPass(device, self._staging, self._calls, self._writes, pinned)

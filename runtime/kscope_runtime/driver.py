@@ -22,8 +22,8 @@ from kscope.errors import DriverError, MissingError, UnsupportedError
 from . import device_memory
 from .device_memory import Allocation
 from .entry_points import EntryPoints, entry_points
+from .memory_ranges import Bytes, Ranges, read_each
 from .primary_contexts import PrimaryContexts
-from .ranges import Bytes, Ranges, read_each
 
 _BROKEN = "an earlier kernel broke the context: run the program without kscope under compute-sanitizer"
 _ADVICE = {
@@ -120,11 +120,7 @@ class CudaDriver:
     def facts(self) -> DeviceFacts:
         """The current context's device."""
         device = self._call("cuCtxGetDevice")
-        kind = self._cu.CUdevice_attribute
-        name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
-        facts = ("MULTIPROCESSOR_COUNT", "CLOCK_RATE", "COMPUTE_MODE")
-        attributes = [getattr(kind, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
-        sms, clock, mode = (int(self._call("cuDeviceGetAttribute", one, device)) for one in attributes)
+        name, (sms, clock, mode) = self._described(device, "MULTIPROCESSOR_COUNT", "CLOCK_RATE", "COMPUTE_MODE")
         uuid = UUID(bytes=bytes(self._call("cuDeviceGetUuid", device).bytes))
         return DeviceFacts(int(device), name, sms, clock, f"GPU-{uuid}", mode == _EXCLUSIVE_PROCESS)
 
@@ -138,14 +134,18 @@ class CudaDriver:
 
     def about(self, ordinal: int) -> str:
         """A description of a GPU, in one line."""
-        device, kind = self._call("cuDeviceGet", ordinal), self._cu.CUdevice_attribute
+        device = self._call("cuDeviceGet", ordinal)
         facts = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
-        numbers = [getattr(kind, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
-        major, minor, sms = (int(self._call("cuDeviceGetAttribute", number, device)) for number in numbers)
-        name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
+        name, (major, minor, sms) = self._described(device, *facts)
         memory, version = int(self._call("cuDeviceTotalMem", device)) >> 30, int(self._call("cuDriverGetVersion"))
         cuda = f"{version // 1000}.{version % 1000 // 10}"
         return f"{name}, sm_{major}{minor}, {sms} SMs, {memory} GiB; the driver supports CUDA {cuda}"
+
+    def _described(self, device: Any, *facts: str) -> tuple[str, list[int]]:
+        """The name of a device, and some of its attributes."""
+        name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
+        numbers = [getattr(self._cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{fact}") for fact in facts]
+        return name, [int(self._call("cuDeviceGetAttribute", one, device)) for one in numbers]
 
     def free_memory(self) -> int:
         """Free bytes of the device."""

@@ -9,7 +9,7 @@ import numpy as np
 from kscope import native
 
 from .driver import CudaDriver
-from .ranges import Bytes, Ranges
+from .memory_ranges import Bytes, Ranges
 
 _HOST, _DEVICE = 1, 2
 """CUmemorytype."""
@@ -21,53 +21,53 @@ class DriverCalls:
     not change their sources. Not thread-safe.
 
     Attributes:
-        points: addresses of the driver's functions, if it has any.
+        entry_points: addresses of the driver's functions, if it has any.
     """
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
-        self.points = driver.entry_points()
+        self.entry_points = driver.entry_points()
         self._calls: list[np.ndarray] = []  # each (n, 5) uint64, as calls.c takes them
         self._columns: list[np.ndarray] = []  # operands of calls
 
     def read(self, into: Bytes, address: int, stream: int) -> None:
         """Same as CudaDriver.read()."""
-        if self.points is None:
+        if self.entry_points is None:
             self._driver.read(into, address, stream)
         else:
-            self._add(self.points.read, into.ctypes.data, address, into.nbytes, stream)
+            self._add(self.entry_points.read, into.ctypes.data, address, into.nbytes, stream)
 
     def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
         """Same as CudaDriver.read_ranges()."""
-        if self.points is None:
+        if self.entry_points is None:
             self._driver.read_ranges(into, ranges, stream)
             return
         to = np.uint64(into.ctypes.data) + (np.cumsum(ranges.size) - ranges.size).astype(np.uint64)
-        self._add_each(self.points.read, to, ranges.address, ranges, stream)
+        self._add_each(self.entry_points.read, to, ranges.address, ranges, stream)
 
     def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None:
         """Same as CudaDriver.write_ranges()."""
-        if self.points is None:
+        if self.entry_points is None:
             self._driver.write_ranges(ranges, words, stream)
         else:
-            self._add_each(self.points.write, ranges.address, np.uint64(words.ctypes.data), ranges, stream)
+            self._add_each(self.entry_points.write, ranges.address, np.uint64(words.ctypes.data), ranges, stream)
 
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
         """Same as CudaDriver.write_column()."""
-        if self.points is None:
+        if self.entry_points is None:
             self._driver.write_column(address, pitch, words, width, stream)
             return
         source = 0, 0, _HOST, words.ctypes.data, 0, 0, width
         column = np.array([*source, 0, 0, _DEVICE, 0, address, 0, pitch, width, words.nbytes // width], np.uint64)
         self._columns.append(column)  # a CUDA_MEMCPY2D
-        self._add(self.points.write_column, column.ctypes.data, stream)
+        self._add(self.entry_points.write_column, column.ctypes.data, stream)
 
     def wait(self, stream: int) -> None:
         """Let later calls begin when the stream's copies have arrived."""
-        if self.points is None:
+        if self.entry_points is None:
             self._driver.synchronize(stream)
         else:
-            self._add(self.points.synchronize, stream)
+            self._add(self.entry_points.synchronize, stream)
 
     def synchronize(self, stream: int) -> None:
         """Make all calls, and wait for the stream's copies."""
@@ -87,8 +87,8 @@ class DriverCalls:
 
     def check(self, point: int, result: int) -> None:
         """Raise the error of a function's call. point: its address."""
-        assert self.points is not None
-        self._driver.check(self.points.name(point), result)
+        assert self.entry_points is not None
+        self._driver.check(self.entry_points.name(point), result)
 
     def _add(self, point: int, *arguments: int) -> None:
         self._calls.append(np.array([[point, *arguments, *(0,) * (4 - len(arguments))]], np.uint64))

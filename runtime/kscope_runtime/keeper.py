@@ -22,7 +22,7 @@ from kscope.util import processes
 
 from .device_memory import Allocation
 from .driver import CudaDriver
-from .ranges import Bytes
+from .memory_ranges import Bytes
 from .salvage import child_environment
 
 _CHILD = "from kscope_runtime.keeper import serve; serve()"

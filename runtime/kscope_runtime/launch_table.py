@@ -17,7 +17,7 @@ from kscope.util.arrays import Bools
 
 from .device import Device
 from .driver import Memory
-from .ranges import Bytes
+from .memory_ranges import Bytes
 from .slab_search import Ints, Slabs, U32s, Units
 
 WINDOW = 1024

@@ -14,7 +14,7 @@ import numpy as np
 
 from kscope.capture.samples import NOT_ISSUED, SampledFunction, Samples
 from kscope.errors import DriverError, KscopeError, UnsupportedError
-from kscope.instrument.sampled import SampledCode
+from kscope.instrument.raw_samples import SampledCode
 
 from . import cupti
 from .clocks import OWN_KERNELS

@@ -12,7 +12,7 @@ from kscope.instrument.peaks import Peaks
 
 from .driver import CudaDriver
 
-SIZE, PASSES = 1 << 30, 64
+SIZE, REPEATS = 1 << 30, 64
 """Bytes that are read, far more than caches hold, and how often."""
 FMA_TURNS, FMAS, CHAINS = 16384, 4, 16
 MMA_TURNS, MMAS = 32768, 8
@@ -61,7 +61,7 @@ READ:
 	setp.lt.u64 %p, %at, %end;
 	@%p bra READ;
 	add.u32 %pass, %pass, 1;
-	setp.lt.u32 %p, %pass, {PASSES};
+	setp.lt.u32 %p, %pass, {REPEATS};
 	@%p bra PASS;
 	setp.eq.u32 %p, %sum, {_NEVER};
 	@%p st.global.u32 [%base], %sum;
@@ -70,7 +70,7 @@ READ:
 """
 
 
-def _looped(name: str, target: str, registers: str, before: str, body: str, turns: int, sums: list[str]) -> str:
+def _looped(name: str, target: str, registers: str, before: str, body: str, repeats: int, sums: list[str]) -> str:
     """A kernel that runs `body` in a loop, and then uses the sums."""
     total = "".join(f"	add.f32 %f0, %f0, {one};\n" for one in sums if one != "%f0")
     return f"""
@@ -87,7 +87,7 @@ def _looped(name: str, target: str, registers: str, before: str, body: str, turn
 TURN:
 	.pragma "nounroll";
 {body}	add.u32 %turn, %turn, 1;
-	setp.lt.u32 %again, %turn, {turns};
+	setp.lt.u32 %again, %turn, {repeats};
 	@%again bra TURN;
 {total}	mov.b32 %turn, %f0;
 	setp.eq.u32 %again, %turn, {_NEVER};
@@ -174,7 +174,7 @@ def peaks(driver: CudaDriver) -> Peaks:
     try:
         threads = 1 << 9
         blocks = 1 << (4 * sms).bit_length() - 1  # a power of two, so that every pass reads all
-        bandwidth = SIZE * PASSES / fastest(READ, "ks_read", blocks, threads)
+        bandwidth = SIZE * REPEATS / fastest(READ, "ks_read", blocks, threads)
         flops = 8 * sms * 256 * 2 * FMAS * CHAINS * FMA_TURNS
         found = Peaks(facts.name, sms, bandwidth, flops / fastest(fma(), "ks_fma", 8 * sms, 256))
         matrix = 0.0

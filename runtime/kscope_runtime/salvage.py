@@ -21,7 +21,7 @@ from kscope.errors import UnsupportedError
 
 from .device_memory import Allocation
 from .driver import CudaDriver
-from .ranges import Bytes, Ranges, read_each
+from .memory_ranges import Bytes, Ranges, read_each
 
 _REQUEST = struct.Struct("<3q")  # index of the allocation, offset, bytes
 _CHUNK = 32 << 20

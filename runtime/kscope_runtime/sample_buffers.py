@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from kscope.errors import DriverError
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 
 from .cupti import Data, PcData
 
@@ -70,7 +70,7 @@ class Modules:
         functions = set(functions)
         found = {one: self.cubins[one[1]] for one in functions if self.cubins.get(one[1])}
         missing = {one: one[0].encode() + b"\0" for one in functions if one[1] not in self.cubins}
-        for cubin in chain(reversed(list(self.cubins.values())), images.kept()):
+        for cubin in chain(reversed(list(self.cubins.values())), loaded_code.kept_cubins()):
             if not missing:
                 break
             if named := [one for one, name in missing.items() if name in cubin]:

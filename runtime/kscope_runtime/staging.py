@@ -13,7 +13,7 @@ from kscope.errors import DriverError
 from .device import Device
 from .driver import Memory
 from .driver_calls import DriverCalls
-from .ranges import in_rings
+from .memory_ranges import in_rings
 from .slab_search import Ints, Pieces, U32s, Units
 
 BATCH, PLACES = (24 << 20) + wire.HEAD_BYTES, 3

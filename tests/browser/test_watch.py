@@ -12,7 +12,7 @@ import kscope
 import kscope_sim
 from kscope.capture.pools import pool_folder
 from kscope.capture.pools.pool_reading import open_pool
-from kscope.cli.watch_page import served
+from kscope.cli.watch_page import create_server
 
 
 def test_the_page_renews_itself_and_shows_the_report(
@@ -27,7 +27,7 @@ def test_the_page_renews_itself_and_shows_the_report(
 
     with kscope.profile(survive="shm"):
         (path,) = (tmp_path / "pools").iterdir()
-        server = served([open_pool(path)], 0.2, 0)
+        server = create_server([open_pool(path)], 0.2, 0)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

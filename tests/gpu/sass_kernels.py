@@ -26,7 +26,7 @@ from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler, plan
 from kscope.sass.placing import labels
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF, FLOAT = "*fp16", "*fp32"
@@ -198,7 +198,7 @@ def made(name: str, recording: Recording | None = None, arch: int = 90) -> Made:
     labeled, specs = labels.labeled(text), (recording.strategy.spec,)
     flat = labeled.kernel.has_flat_blocks
     owner = ptx.Kernel(recording, specs, described.log2_records, words, arch, flat=flat)
-    found = recorded(text, owner, _assembled)
+    found = record_kernel(text, owner, _assembled)
     meta = replace(low.meta, layouts=found.layouts)
     return Made(case, _assembled(labeled.plain), found, meta, about.shared)
 

@@ -15,7 +15,7 @@ from kscope.analysis.instructions import region_code
 from kscope.analysis.trust.overhead import RegionCost, compensate, overheads
 from kscope.analysis.trust.perturbation import perturbation
 from kscope.instrument.registry import backend
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 
 ROUNDS, BLOCKS = 200, 132
 Table = Callable[[str, str], None]
@@ -86,7 +86,7 @@ def test_instructions_of_the_recorded_build_are_joined_with_its_cycles(
     cubin = tmp_path / "k.cubin"
     with kscope.profile() as prof:
         cubin.write_bytes(k.chained[(BLOCKS,)](floats(), ROUNDS, True, num_warps=1).asm["cubin"])
-    found = region_code(prof.trace, sass.functions(tools.disassembly(cubin)), tools.builds(cubin))
+    found = region_code(prof.trace, disassembly.functions(tools.disassembly(cubin)), tools.builds(cubin))
     assert found.problems == ()
     [inner] = [row for row in found.regions if row.region == "inner"]
     assert inner.executions == BLOCKS * ROUNDS

@@ -30,7 +30,7 @@ def t() -> Any:
     import torch
 
     major, minor = torch.cuda.get_device_capability()
-    if not forms.known(10 * major + minor):
+    if not forms.has_forms(10 * major + minor):
         pytest.skip("its encodings are not known")
     import on_triton
 

@@ -31,7 +31,7 @@ def _known() -> None:
     import torch
 
     major, minor = torch.cuda.get_device_capability()
-    if not forms.known(10 * major + minor):
+    if not forms.has_forms(10 * major + minor):
         pytest.skip("its encodings are not known")
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from kscope.decoding.causal import Evidence, solve
 from kscope.export.timeline import timeline
-from kscope.export.view import view
+from kscope.export.view_options import view
 from kscope.merging.ranks import gpus, sketches
 from kscope.merging.ranks.clocks import align
 from kscope.merging.ranks.skew import report

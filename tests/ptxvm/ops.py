@@ -6,7 +6,7 @@ Registers are Python ints, unsigned and within their width; predicates are 0 or 
 
 from __future__ import annotations
 
-from kscope.marks.wide import is_wide
+from kscope.marks.wide_values import is_wide
 
 from .syntax import Addr, Imm, Instr, Name, Operand, Pair, PtxError, Reg, Sink, Special, Vec
 

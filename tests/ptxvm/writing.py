@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kscope.marks.grammar import Mark
-from kscope.marks.wide import is_wide
+from kscope.marks.wide_values import is_wide
 
 VALUES = 5
 """Registers %v0..%v4 that statements compute with."""

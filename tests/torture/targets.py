@@ -33,7 +33,7 @@ from kscope.core_dumps.verdict import verdict as core_verdict
 from kscope.errors import KscopeError, UsageError
 from kscope.instrument.options import Options
 from kscope.instrument.recording import Recording
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 from kscope.readers import READERS
 from kscope.trace import Trace, decode
 
@@ -168,8 +168,8 @@ def code(data: bytes, folder: Path) -> None:
     """A disassembly and cuobjdump's usage output of a kernel."""
     text = data.decode("utf-8", "replace")
     ids = {synth.layout.record_id(name, kind): name for name in ("load", "dot") for kind in (1, 2)}
-    for function in sass.functions(text):
-        sass.sites(function, ids)
+    for function in disassembly.functions(text):
+        disassembly.sites(function, ids)
         perturbation.build(text, text, function.name, 128, 1024)
     _ipc(folder, "code.sass", data, ["a.kscope", "--code", "code.sass"])
 
@@ -212,7 +212,7 @@ def run_options(data: bytes) -> dict[str, Any]:
     typed = [os.fsdecode(word) for word in data.split(b"\0")[:40]]
     try:
         with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            return flags.given(cli.parser().parse_args(["run", *typed, "script.py"]))
+            return flags.profile_arguments(cli.parser().parse_args(["run", *typed, "script.py"]))
     except SystemExit:
         raise UsageError("refused") from None
 

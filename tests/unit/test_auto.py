@@ -186,7 +186,7 @@ def test_code_that_was_matched_and_skipped_is_not_reported_as_unmatched() -> Non
 
 def test_command_line_flags_give_the_same_selection() -> None:
     def typed(*words: str) -> dict[str, object]:
-        return flags.given(cli.parser().parse_args(["run", *words, "script.py", "--auto"]))
+        return flags.profile_arguments(cli.parser().parse_args(["run", *words, "script.py", "--auto"]))
 
     assert typed() == {}
     assert typed("--auto") == {"auto": True}

@@ -14,7 +14,7 @@ import pytest
 
 import kscope
 from kscope.cli.running import launched, program
-from kscope.cli.running.launched.sitecustomize import recorded
+from kscope.cli.running.launched.sitecustomize import recording_command
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = pytest.mark.skipif(find_spec("torch") is not None, reason="the installed torch comes before the stand-in")
@@ -146,7 +146,7 @@ def test_a_launcher_ends_with_its_own_exit_code(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_line_of_a_child_is_that_of_kscope_run(command: list[str], found: list[str] | None) -> None:
-    line = recorded(["python", *command], ["run", "-q"])
+    line = recording_command(["python", *command], ["run", "-q"])
     expected = found and [str(ROOT / word) if word == MAIN else word for word in (sys.executable, *found)]
     assert line == expected
 

@@ -175,7 +175,7 @@ def marked(folder: Path) -> bytes:
 
 
 def at(image: bytes, instruction: str) -> int:
-    [code] = code_map.described([SampledFunction("k")], image, ())
+    [code] = code_map.with_instructions([SampledFunction("k")], image, ())
     return next(one for one, words in zip(code.at, code.text, strict=True) if instruction in words)
 
 

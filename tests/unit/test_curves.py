@@ -26,11 +26,11 @@ from kscope.export.stacks import stacks
 from kscope.export.timeline import timeline
 from kscope.instrument.recording import Recording
 from kscope.marks.strategies import AllThreads, Elected
-from kscope.merging.axis import moved
+from kscope.merging.axis import move_to_axis
 from kscope.report.scene import gathered, parts, scene
 from kscope.trace import Trace, decode
+from kscope.tracedata.clock_curves import Curves, Lives
 from kscope.tracedata.concatenation import concatenate
-from kscope.tracedata.curves import Curves, Lives
 from kscope.tracedata.tracks import spread
 from kscope_sim import Warp
 from kscope_sim.machine import POWER_ON_NS
@@ -159,7 +159,7 @@ def test_filters_tracks_and_other_traces_beside_it_keep_times() -> None:
 
 def test_on_another_clock_times_keep_their_proportions() -> None:
     one = trace()
-    other = moved(one, {0: lambda ns: (5000 + ns // 1000, np.full(len(ns), 7.0))})
+    other = move_to_axis(one, {0: lambda ns: (5000 + ns // 1000, np.full(len(ns), 7.0))})
     shift = other.start_ns + (other.origin - one.origin) - one.start_ns
     np.testing.assert_allclose(shift, 5000 + one.start_ns / 1000, atol=2)
     np.testing.assert_allclose(other.dur_ns, one.dur_ns * 1.001, atol=2)

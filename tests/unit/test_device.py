@@ -9,16 +9,16 @@ import kscope
 import kscope_sim
 from kscope.errors import UsageError
 from kscope.instrument import registry
-from kscope.language import device
+from kscope.language import helpers
 from kscope.ptx import READINGS
 
 
 def test_every_device_helper_has_an_instruction() -> None:
-    assert [helper.__name__ for helper in device.HELPERS] == list(READINGS)
-    assert {helper.__name__ for helper in device.HELPERS} <= {*kscope.__all__}
+    assert [helper.__name__ for helper in helpers.HELPERS] == list(READINGS)
+    assert {helper.__name__ for helper in helpers.HELPERS} <= {*kscope.__all__}
 
 
-@pytest.mark.parametrize("helper", device.HELPERS, ids=lambda helper: helper.__name__)
+@pytest.mark.parametrize("helper", helpers.HELPERS, ids=lambda helper: helper.__name__)
 def test_helpers_raise_outside_of_kernels(helper) -> None:
     with pytest.raises(UsageError, match=rf"kscope.{helper.__name__}\(\) can only be called inside a kernel"):
         helper()

@@ -12,7 +12,7 @@ from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler, empty_regions, plan, register_budget
 from kscope.machine_code import tools
-from kscope.machine_code.sass import is_empty
+from kscope.machine_code.disassembly import is_empty
 
 KERNEL = """.version 8.5
 .target sm_90a

@@ -84,7 +84,7 @@ COMPILE = """
 import re, sys
 from importlib import import_module
 from pathlib import Path
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 example, kept, *arches = sys.argv[1:]
 module = import_module(example)
 for arch in arches:
@@ -101,7 +101,8 @@ for arch in arches:
         if arch.startswith("90"):
             path = Path(kept, "kernel.cubin")
             path.write_bytes(cubin)
-            code = [one for function in sass.functions(tools.disassembly(path)) for one in function.instructions]
+            functions = disassembly.functions(tools.disassembly(path))
+            code = [one for function in functions for one in function.instructions]
             words = [one.code + " " + " ".join(one.operands) for one in code]
             print("clocks", sum(word.startswith("CS2R") and "CLOCK" in word for word in words))
 """

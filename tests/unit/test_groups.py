@@ -238,7 +238,7 @@ def test_lanes_that_commit_in_branches_are_named_and_not_guessed() -> None:
 
 
 def commits(body: str) -> list[operations.Named]:
-    found = pipeline.marked(f"{HEAD}{body}ret;\n}}\n", {}, Selection((operations.PIPELINE,)))
+    found = pipeline.mark_operations(f"{HEAD}{body}ret;\n}}\n", {}, Selection((operations.PIPELINE,)))
     names = [operations.of_name(mark.name) for mark in map(parse, found.text.splitlines()) if mark is not None]
     return [one for one in names if one is not None and one.operation == "commit"]
 

@@ -47,7 +47,7 @@ def with_two_anchors(monkeypatch: pytest.MonkeyPatch, of: Known) -> Seen:
         return anchors, Rows.of(sm[anchors.slab])
 
     with monkeypatch.context() as patch:
-        patch.setattr(axis, "added", none)
+        patch.setattr(axis, "with_inner_anchors", none)
         patch.setattr(axis, "_curved", no_curves)
         return decoded(of)
 

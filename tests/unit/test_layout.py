@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kscope.capture import layout, wire
 from kscope.capture.layout import HEADER, RECORD, Kind
 from kscope.capture.wire import GATE, HEAD, LAUNCH, STRIPE
-from kscope.util.fields import Fields
+from kscope.util.struct_layout import Fields
 
 SOURCE = "".join(Path(module.__file__ or "").read_text() for module in (layout, wire))
 PROTOCOL = Path(__file__).parents[2] / "docs" / "design" / "protocol.md"

@@ -53,9 +53,9 @@ def test_the_bit_fields_of_a_word_fill_it(pictures: ModuleType) -> None:
 
 
 COMPUTED = {
-    "kscope/capture/notes.py": None,  # the kinds of note(), see below
+    "kscope/capture/counted_problems.py": None,  # the kinds of note(), see below
     "kscope/instrument/selection/auto.py": r'UNMATCHED = "(\w+)"',
-    "kscope/lowering/usage.py": r'kind = "(\w+)" if .* else "(\w+)"',
+    "kscope/lowering/register_usage.py": r'kind = "(\w+)" if .* else "(\w+)"',
     "kscope/readers/columns.py": None,  # the kinds of notes.add() and notes.count(), see below
     "kscope/capture/metadata.py": None,  # of a module's metadata, where a frontend put it
 }

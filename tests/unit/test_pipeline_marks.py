@@ -32,7 +32,7 @@ def kernel(body: str) -> str:
 
 
 def found(body: str) -> pipeline.Marked:
-    return pipeline.marked(HEAD + kernel(body), {}, SELECTED)
+    return pipeline.mark_operations(HEAD + kernel(body), {}, SELECTED)
 
 
 def marks(body: str) -> list[Mark]:
@@ -170,7 +170,7 @@ def test_what_is_not_recorded_is_named(code: str, why: str) -> None:
 
 def test_functions_that_are_not_inlined_are_named() -> None:
     text = HEAD + ".func f()\n{\n.reg .b32 %r<9>;\nmbarrier.arrive.shared.b64 _, [%r1];\nret;\n}\n" + kernel("")
-    made = pipeline.marked(text, {}, SELECTED)
+    made = pipeline.mark_operations(text, {}, SELECTED)
     assert made.text == text
     assert "f are not recorded" in made.problems[0].text
 

@@ -96,7 +96,7 @@ def test_the_newest_drained_records_are_kept_and_the_others_counted(sizes: list[
     try:
         for mark, size in enumerate(sizes):
             file.keep(slabs(size, mark + 1))
-        lines, lost = pool_arrays.kept(pool_reading.open_pool(file.path))
+        lines, lost = pool_arrays.drained_slabs(pool_reading.open_pool(file.path))
         marks = list(dict.fromkeys(lines[:, 0].tolist()))
         assert marks == sorted(marks) and lost == len(sizes) - len(marks)
         assert marks[-1:] == [len(sizes)], "the newest is there"
@@ -108,7 +108,7 @@ def test_the_newest_drained_records_are_kept_and_the_others_counted(sizes: list[
 def test_a_batch_that_is_larger_than_the_ring_is_counted_and_not_kept(file: PoolFile) -> None:
     file.keep(slabs(1, 1))
     file.keep(slabs(pool_layout.LEAST_KEPT // layout.LINE, 2))
-    lines, lost = pool_arrays.kept(pool_reading.open_pool(file.path))
+    lines, lost = pool_arrays.drained_slabs(pool_reading.open_pool(file.path))
     assert lines[:, 0].tolist() == [1] and lost == 1
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_batch_is_left_out(at: int, bits: int) -> None:
         file.keep(slabs(2, 2))
         kept = file._kept
         kept[64 + at] ^= bits
-        lines, lost = pool_arrays.kept(pool_reading.open_pool(file.path))
+        lines, lost = pool_arrays.drained_slabs(pool_reading.open_pool(file.path))
         assert lines[:, 0].tolist() == [2, 2] and lost == 1
     finally:
         file.end(remove=True)

@@ -16,7 +16,7 @@ from contract.reader import read
 
 from kscope.capture import layout, wire
 from kscope.capture.capture import Capture
-from kscope.util.fields import Fields as Structure
+from kscope.util.struct_layout import Fields as Structure
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md").read_text()
 WORD = 20

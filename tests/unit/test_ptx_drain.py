@@ -29,7 +29,7 @@ from kscope.decoding.slabs import find
 from kscope.instrument.recording import log2_records
 from kscope_runtime import drain_pass
 from kscope_runtime import staging as staging_memory
-from kscope_runtime.ranges import Ranges, read_each
+from kscope_runtime.memory_ranges import Ranges, read_each
 from kscope_runtime.slab_sizes import SlabSizes
 
 

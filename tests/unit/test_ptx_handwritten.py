@@ -64,7 +64,7 @@ def test_ptx_is_lowered_in_any_formatting(case: str) -> None:
 
 @pytest.mark.parametrize("case", TEXTS)
 def test_the_register_bound_precedes_the_kernel_body(case: str) -> None:
-    text = register_budget.bounded(TEXTS[case], {"k": 64})
+    text = register_budget.with_register_limits(TEXTS[case], {"k": 64})
     assert ".maxnreg 64\n{" in text
     assert not ptxas() or "error" not in complaint(text, "90")
 

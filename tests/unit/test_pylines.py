@@ -18,7 +18,7 @@ from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
-from kscope.language.selected import entered
+from kscope.language.selected_scopes import scope_expression
 from kscope.marks.grammar import Mark
 
 COUNT = {"thorough": 3000, "repeat": 250}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 125)
@@ -106,7 +106,7 @@ def test_inserted_regions_keep_source_locations() -> None:
     tree = ast.parse(SOURCE)
     (definition,) = tree.body
     assert isinstance(definition, ast.FunctionDef)
-    pylines.wrap(definition, [Lines.of("r=k.py:11-14")], entered)
+    pylines.wrap(definition, [Lines.of("r=k.py:11-14")], scope_expression)
     (region,) = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
     assert (region.lineno, region.end_lineno) == (11, 14)
     assert {node.lineno for node in ast.walk(region.items[0]) if isinstance(node, ast.expr)} == {11}
@@ -117,7 +117,7 @@ def test_kinds_of_statements() -> None:
     (definition,) = tree.body
     assert isinstance(definition, ast.FunctionDef)
     words = ((("barrier",), re.compile(r"sync\(")),)
-    kinds = pykinds.Kinds(Selection(tuple(KINDS)), "k.py", words, entered)
+    kinds = pykinds.Kinds(Selection(tuple(KINDS)), "k.py", words, scope_expression)
     kinds.mark(definition)
     assert [(site.what, site.where, site.loops) for site in kinds.sites] == [
         ("loop", "k.py:4-9", ()),
@@ -191,13 +191,13 @@ def test_random_lines_of_random_functions_change_nothing_and_pair(part: int, mon
             definition = make.body[0]
             assert isinstance(definition, ast.FunctionDef)
             try:
-                pylines.wrap(definition, requested, entered)
+                pylines.wrap(definition, requested, scope_expression)
             except UsageError:
                 refused += 1
                 continue
             if random.random() < 0.3:
                 selection = Selection(("load", "loop", "iteration"))
-                pykinds.Kinds(selection, "r", (), entered).mark(definition)
+                pykinds.Kinds(selection, "r", (), scope_expression).mark(definition)
             ast.fix_missing_locations(tree)
             marked += 1
             for draw in range(3):

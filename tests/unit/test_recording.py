@@ -54,7 +54,7 @@ def test_another_version_of_a_frontend_has_another_tag(tmp_path: Path) -> None:
 
 INTERFACES = {
     f"kscope.instrument.{name}"
-    for name in ("backend", "frontend", "peaks", "peer_side", "registry", "sampled", "subset")
+    for name in ("backend", "frontend", "peaks", "peer_side", "registry", "raw_samples", "subset")
 }
 TOOLS = {"kscope.machine_code.tools", *(f"kscope.util.{one}" for one in ("bounded_reading", "cuda_home", "memory"))}
 DATA = {
@@ -63,10 +63,10 @@ DATA = {
     *("kscope.errors", "kscope.native", "kscope.util.processes", "kscope.util.text"),
 }
 UNEMITTED = {
-    *(f"kscope.instrument.{one}" for one in ("compile_warnings", "hooks", "images", "launch_counts", "live_objects")),
-    *("kscope.instrument.source_texts", "kscope.instrument.two_forms", "kscope.util.import_hook"),
+    *(f"kscope.instrument.{one}" for one in ("compile_warnings", "hooks", "launch_counts", "live_objects")),
+    *(f"kscope.instrument.{one}" for one in ("loaded_code", "source_texts", "two_forms")),
     *("kscope", "kscope.language.cuda_header", "kscope.language.mistakes", "kscope.machine_code.fatbin"),
-    *("kscope.session.bind", "kscope.session.states", "kscope.capture.capture_data"),
+    *("kscope.session.bind", "kscope.session.states", "kscope.capture.capture_data", "kscope.util.import_hook"),
 }
 """Names that frontends import for other purposes than emitting text: hooks, loaded modules, refusals, sessions."""
 
@@ -83,7 +83,7 @@ def _used(frontends: Iterable[str]) -> set[str]:
 
 @pytest.mark.parametrize("placement", ["fence", "schedule"])
 def test_the_tag_covers_exactly_the_code_imported_by_the_lowering(placement: Placement) -> None:
-    roots = (*(f"lowering.{one}" for one in ("plan", "register_budget", "empty_regions")), "language.selected")
+    roots = (*(f"lowering.{one}" for one in ("plan", "register_budget", "empty_regions")), "language.selected_scopes")
     seen, work = set[str](), [f"kscope.{one}" for one in roots]
     while work:
         if (name := work.pop()) not in seen and (placement == "schedule" or name != SCHEDULE):
@@ -103,7 +103,7 @@ def test_the_tag_covers_what_frontends_emit_with() -> None:
 
 def test_code_that_places_in_machine_code_is_only_in_the_tags_of_kernels_with_it() -> None:
     fence, schedule = _names("fence"), _names("schedule")
-    assert {name for name in fence if name.startswith("kscope.sass")} == {"kscope.sass.cubin.info"}
+    assert {name for name in fence if name.startswith("kscope.sass")} == {"kscope.sass.cubin.attributes"}
     assert {name for name in modules() if name.startswith("kscope.sass.")} <= schedule
     assert fence < schedule and SCHEDULE in schedule - fence
     assert len(fence) < 80

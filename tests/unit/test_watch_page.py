@@ -21,7 +21,7 @@ from kscope.capture.pools import pool_folder
 from kscope.capture.pools.pool_reading import open_pool
 from kscope.cli import main
 from kscope.cli.common.server import Server
-from kscope.cli.watch_page import served
+from kscope.cli.watch_page import create_server
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 
@@ -46,7 +46,7 @@ def get(server: Server, name: str) -> str:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
-    server = served([open_pool(path) for path in folder.iterdir()], 0.5, 0)
+    server = create_server([open_pool(path) for path in folder.iterdir()], 0.5, 0)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from kscope import cuda_include
 from kscope.capture.wire import CTL_SYMBOL
 from kscope.errors import UnsupportedError
-from kscope.instrument import images, registry
+from kscope.instrument import loaded_code, registry
 from kscope.instrument.recording import Recording
 from kscope.lowering.pipeline import concerns
 from kscope.machine_code.elf import is_elf
@@ -67,7 +67,7 @@ def arm(code: Any) -> None:
     image = bytes(code.code)
     if CTL_SYMBOL.encode() in image:
         registry.backend("cuda").module_loaded(int(code.get_module()))
-        images.keep(image, shared=True)
+        loaded_code.keep(image, shared=True)
 
 
 def _check() -> None:

@@ -17,7 +17,7 @@ from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark
 from kscope.marks.names import ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
-from kscope.marks.wide import is_wide
+from kscope.marks.wide_values import is_wide
 
 from . import helpers, hook_points
 from .hook_points import expressions, translator, types

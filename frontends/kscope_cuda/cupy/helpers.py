@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.language.device import HELPERS
+from kscope.language.helpers import HELPERS
 from kscope.ptx import READINGS, Reading
-from kscope.util import stacks
+from kscope.util import thread_stacks
 
 from . import hook_points
 from .hook_points import expressions
@@ -38,7 +38,7 @@ def remove() -> None:
 
 def refuse(name: str) -> None:
     """Raise UsageError if CuPy's translator calls the helper as a Python function, as it does without the hook."""
-    if any(frame.f_globals.get("__name__") == hook_points.translator.__name__ for frame in stacks.own()):
+    if any(frame.f_globals.get("__name__") == hook_points.translator.__name__ for frame in thread_stacks.own()):
         raise UsageError(
             f"kscope.{name}() in a cupyx.jit kernel: CuPy can translate it only while recording is enabled; to "
             "launch the kernel plain, call this once: from kscope_cuda.cupy import teach; teach()"

@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary
 
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.capture.wire import CTL_SYMBOL
-from kscope.instrument import compile_warnings, images, registry
+from kscope.instrument import compile_warnings, loaded_code, registry
 from kscope.instrument.hooks import Hook
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.two_forms import refused
+from kscope.instrument.two_forms import runs_plain_problem
 from kscope.language.cuda_header import MACRO, source_uses_header, with_headers
 
 from .. import nvrtc, select
@@ -72,7 +72,7 @@ class LoaderHooks:
     def problems(self) -> list[Problem]:
         """Kernels launched since begin() that were loaded plain and cannot be replaced."""
         names = sorted(self.launches.refused)
-        return [*self._hidden, *map(_stays_plain, sorted(self._launched)), *map(refused, names)]
+        return [*self._hidden, *map(_stays_plain, sorted(self._launched)), *map(runs_plain_problem, names)]
 
     def begin(self) -> None:
         """Forget earlier launches."""
@@ -117,7 +117,7 @@ class LoaderHooks:
         metas = self._arm(prepared.handle)
         prepared.numbers = {kernel.name: kernel.id for meta in metas for kernel in meta.kernels}
         for image in code if prepared.numbers else ():
-            images.keep(image)
+            loaded_code.keep(image)
         if not any(meta.variables for meta in metas):  # each module has its own
             prepared.load_plain = load_plain
         return prepared
@@ -138,7 +138,7 @@ class LoaderHooks:
         if metas:
             registry.backend("cuda").arm_control_block(int(module.get_global_var(CTL_SYMBOL)), metas)
         if metas or self._arm(module.ptr):
-            images.keep(Path(path))
+            loaded_code.keep(Path(path))
 
     # caches of CuPy
 

@@ -670,7 +670,7 @@ template <int VALUED> struct narrow_ {
 };
 KSCOPE_FN_ narrow_<0> kept_(none_) { return narrow_<0>{0, 0}; }
 template <int TYPE> KSCOPE_FN_ narrow_<1> kept_(value_<TYPE> v) { return narrow_<1>{v.bits, v.bits}; }
-// of 64 bits: also what the record's word does not imply, as kscope/marks/wide.py says
+// of 64 bits: also what the record's word does not imply, as kscope/marks/wide_values.py says
 struct halves_ {
   enum { valued = 1 };
   b32_ word, rest, open;

@@ -1,11 +1,8 @@
 """Inserts marks around statements, without moving a line.
 
-    x = a[i];                    asm volatile("//kscope enter load - - with" ::: "memory"); x = a[i];
-    if (x < 0) return;           if (x < 0) { asm volatile("//kscope exit load ..." ...); return; }
-    y = b[i];                    y = b[i]; asm volatile("//kscope exit load - - with" ::: "memory");
-
-A mark is a statement without a scope: declarations in the region stay visible after it. Line numbers in messages and
-line information stay valid.
+x = a[i];                    asm volatile("//kscope enter load - - with" ::: "memory"); x = a[i];
+if (x < 0) return;           if (x < 0) { asm volatile("//kscope exit load ..." ...); return; }
+y = b[i];                    y = b[i]; asm volatile("//kscope exit load - - with" ::: "memory");
 """
 
 from __future__ import annotations
@@ -38,6 +35,8 @@ class _Insertion:
 
 def insert_marks(source: Source, regions: Sequence[StatementRange]) -> str:
     """The source with marks around these statements; of two equal ranges the first is outside.
+
+    Declarations in a region stay visible after it, and line numbers stay valid.
 
     Raises UsageError, which names the region and the line, if they cannot be marked.
     """

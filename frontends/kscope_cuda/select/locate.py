@@ -1,12 +1,4 @@
-"""Locates selected lines in a source that a compiler receives.
-
-A source is a text, but a selection names a FILE. FILE may be, in this order:
-
-    the name of a function of the source: scale:4-6 counts from the text's first line
-    the name in a #line directive of the source
-    a file that contains this text or is a part of it, such as kernels.cu
-    a Python file with such a literal: the lines are those of the Python file
-"""
+"""Locates selected lines in a source that a compiler receives: a text, while a selection names a file."""
 
 from __future__ import annotations
 
@@ -29,7 +21,15 @@ _CODE = re.compile(r"\n|[;{}]")
 
 
 def locate(source: str, lines: Iterable[Lines], names: Iterable[str]) -> list[LineRange]:
-    """The selected lines that are in this source; `names` are its functions."""
+    """The selected lines that are in this source; `names` are its functions.
+
+    The file of a selection may be, in this order:
+
+    * the name of a function of the source: scale:4-6 counts from the text's first line
+    * the name in a #line directive of the source
+    * a file that contains this text or is a part of it, such as kernels.cu
+    * a Python file with such a literal: the lines are those of the Python file
+    """
     found = []
     for one in lines:
         place = _by_name(one, names) or _by_directive(one, source) or _by_text(one, source)

@@ -1,8 +1,4 @@
-"""Parses the statements of a C++ function: blocks, loops, branches, jumps and labels, with their tokens.
-
-Only punctuation is parsed: an expression or declaration extends to its semicolon. Keywords inside macros are not
-seen; a block after a macro (`EACH(i, n) { ... }`) is.
-"""
+"""Parses the statements of a C++ function: blocks, loops, branches, jumps and labels, with their tokens."""
 
 from __future__ import annotations
 
@@ -62,7 +58,11 @@ class Block:
 
 
 class Reader:
-    """Parses statements. Raises UnreadableError for text that is not C++."""
+    """Parses statements by their punctuation: an expression or declaration extends to its semicolon.
+
+    Keywords inside macros are not seen; a block after a macro (`EACH(i, n) { ... }`) is. Raises UnreadableError for
+    text that is not C++.
+    """
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens, self._code, self._partner = tokens, tokens.code, tokens.partners

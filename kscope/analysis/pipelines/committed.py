@@ -73,7 +73,7 @@ class Committed:
     mixed: int
 
 
-def committed(trace: TraceData) -> Committed:
+def committed_groups(trace: TraceData) -> Committed:
     """The groups of a whole trace.
 
     The groups between a commit and a wait of one warp are counted from the newest one back. So earlier missing records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...capture.model import Problem
-from ..shown import Shown
+from ..display import Shown
 
 
 @dataclass(frozen=True)

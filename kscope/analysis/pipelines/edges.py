@@ -13,7 +13,7 @@ from ...tracedata.region import Region
 from ...util.arrays import Float, Int64
 from ...util.runs import inverse
 from .committed import label
-from .events import recorded
+from .events import has_records
 from .phases import NO_PHASE, Phases, phases
 
 _UNSIGNED = 1
@@ -77,7 +77,7 @@ def with_phases(trace: T) -> tuple[T, Drawn]:
     traces, and those without records of auto="pipeline", are not changed.
     """
     nothing = Drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    if trace.filtered or not recorded(trace):
+    if trace.filtered or not has_records(trace):
         return trace, nothing
     found = phases(trace)
     ended = np.isfinite(found.landed_ns)

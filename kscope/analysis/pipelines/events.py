@@ -89,7 +89,7 @@ def names(trace: TraceData) -> list[Named | None]:
     return [name if one.kind in values else None for name, one in zip(found, trace.regions, strict=True)]
 
 
-def recorded(trace: TraceData) -> bool:
+def has_records(trace: TraceData) -> bool:
     """True if a trace has records of auto="pipeline"."""
     return any(one is not None for one in names(trace))
 

@@ -14,7 +14,7 @@ from ...tracedata.data import TraceData
 from ...util.arrays import Bools, Float, Int64
 from ...util.runs import least_of, most_of, numbered
 from . import events as be
-from .committed import Committed, committed
+from .committed import Committed, committed_groups
 from .events import Events, Homes
 from .groups import FIRST, Groups, counts_by_barrier, window
 from .remote_waits import remote_waits
@@ -117,7 +117,7 @@ def phases(trace: TraceData) -> Phases:
         "unknown; record more (records=), or fewer blocks (block=)": groups.lost,
         "waits that fit no phase: nothing is known about them": int(np.count_nonzero(~made.wait_known)) - groups.waits,
     }
-    groups_of_work = committed(trace)
+    groups_of_work = committed_groups(trace)
     branches = "sequences of groups of asynchronous work that warps commit in branches: which a wait is for is unknown"
     texts[branches] = groups_of_work.mixed
     problems = tuple(Problem("pipeline", f"{count} {text}", count) for text, count in texts.items() if count > 0)

@@ -110,7 +110,7 @@ def name_of(trace: TraceData, found: Phases, ring: Ring) -> str:
     return ", ".join(name.removeprefix("pipeline ") for name in regions)
 
 
-def split(trace: TraceData, found: Phases, waits: Int64) -> tuple[Float, Float, Float]:
+def split_waits(trace: TraceData, found: Phases, waits: Int64) -> tuple[Float, Float, Float]:
     """(not issued, in flight, landed): the parts of waits, ns. waits: indices into Phases.wait_record."""
     record, phase = found.wait_record[waits], found.wait_phase[waits]
     begin = trace.start_ns[record]
@@ -125,7 +125,7 @@ def split(trace: TraceData, found: Phases, waits: Int64) -> tuple[Float, Float, 
 
 def _by_role(trace: TraceData, found: Phases, ring: Ring, known: Roles) -> tuple[RoleWaits, ...]:
     record = found.wait_record[ring.waits]
-    parts = split(trace, found, ring.waits)
+    parts = split_waits(trace, found, ring.waits)
     role = known.code[trace.track[record]]
     rows = []
     for code in np.unique(role).tolist():

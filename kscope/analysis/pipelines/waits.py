@@ -11,9 +11,9 @@ from ...tracedata.kernel_names import kernel_names
 from ...util.runs import group_equal
 from ..roles import Named, roles
 from .edges import last_signals
-from .events import recorded
+from .events import has_records
 from .phases import NO_PHASE, phases
-from .stages import split
+from .stages import split_waits
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def barrier_waits(trace: TraceData, named: Named | None = None) -> tuple[Barrier
         trace: the trace.
         named: warp numbers by role name; inferred without.
     """
-    if not recorded(trace):
+    if not has_records(trace):
         return ()
     whole, known = trace.whole, roles(trace.whole, named)
     found = phases(whole)
@@ -53,7 +53,7 @@ def barrier_waits(trace: TraceData, named: Named | None = None) -> tuple[Barrier
     record, phase = found.wait_record[mine], found.wait_phase[mine]
     if not len(mine):
         return ()
-    parts = split(whole, found, mine)
+    parts = split_waits(whole, found, mine)
     ns = np.nan_to_num(whole.dur_ns[record])
     last = np.append(last_signals(whole, found), -1)[phase]
     role, region = known.code[whole.track[record]], whole.region[record].astype(np.int64)

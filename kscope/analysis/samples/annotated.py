@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...capture.samples import Samples
-from ...machine_code.moved import user_place
+from ...machine_code.moved_instructions import user_place
 from ...tracedata.data import TraceData
 from ...util.grouping import grouped
 from ..summary import summarize

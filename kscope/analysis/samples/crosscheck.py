@@ -14,12 +14,12 @@ import numpy as np
 
 from ...capture.samples import SampledFunction, Samples
 from ...instrument.selection.auto import Lines
-from ...machine_code.moved import MOST_MOVED, PlacedRegion, Placement, WeighedCode, parts, placed
+from ...machine_code.moved_instructions import MOST_MOVED, PlacedRegion, Placement, WeighedCode, parts, placed_regions
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names, of_kernels
 from ...util.arrays import Int64
 from ...util.grouping import grouped
-from ..shown import Shown
+from ..display import Shown
 from ..warp_regions import SPANS
 from .sampled_time import own_times
 from .stalls import all_warps
@@ -188,7 +188,7 @@ def _each(
 def _by_code(name: str, clocks: Clocks, functions: Iterable[SampledFunction]) -> list[Crossed]:
     """The rows of a kernel without samples: the worst verdict of each region's builds, empty if no other has one."""
     found = dict[str, PlacedRegion]()
-    for one in (one for function in functions for one in placed(function)):
+    for one in (one for function in functions for one in placed_regions(function)):
         if one.region not in found or _WORST.index(one.verdict) > _WORST.index(found[one.region].verdict):
             found[one.region] = one
     nan = float("nan")

@@ -9,7 +9,7 @@ from ...capture.samples import CodeRegion, SampledFunction, Samples
 from ...instrument.selection.auto import Lines
 
 
-def named(samples: Samples, lines: Sequence[Lines]) -> Samples:
+def with_named_lines(samples: Samples, lines: Sequence[Lines]) -> Samples:
     """The samples with these regions inside those of the marks; of two ranges, the longer one is outside.
 
     Args:
@@ -20,7 +20,7 @@ def named(samples: Samples, lines: Sequence[Lines]) -> Samples:
     return replace(samples, functions=tuple(_named(function, order) for function in samples.functions))
 
 
-def missed(samples: Samples, lines: Iterable[Lines]) -> Iterator[str]:
+def unsampled_ranges(samples: Samples, lines: Iterable[Lines]) -> Iterator[str]:
     """A sentence for each range that no sampled instruction is from."""
     for one in lines:
         if not any(one.covers(*place) for f in samples.functions for chain in f.places for place in chain):

@@ -11,12 +11,12 @@ import numpy as np
 
 from ...capture.samples import SampledFunction, Samples
 from ...errors import UsageError
-from ...machine_code.moved import shown_place, user_place
+from ...machine_code.moved_instructions import shown_place, user_place
 from ...marks.strategies import records_some_warps
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import of_kernels
 from ...util.packages import import_pandas
-from ..shown import Shown
+from ..display import Shown
 from .reasons import ISSUED
 
 KEYS = ("region", "line", "instruction", "kernel")

@@ -101,7 +101,7 @@ def compensate(trace: T, cost: RegionCost) -> T:
     points = ~trace.is_span
     for a, b in zip([0, *changes.tolist()], [*changes.tolist(), len(trace)], strict=True):
         if a < b:
-            clipped += _lane(start[a:b], took[a:b], points[a:b], cost)
+            clipped += _clip_warp(start[a:b], took[a:b], points[a:b], cost)
     warps = trace.warps
     instants = np.bincount(trace.track[points], minlength=len(warps))
     saved = warps.written * cost.cycles - instants * cost.inside
@@ -117,7 +117,7 @@ def compensate(trace: T, cost: RegionCost) -> T:
     return replace(trace, start_ticks=start, dur_cycles=took, warps=moved, problems=problems)
 
 
-def _lane(start: Int64, took: Int64, points: Bools, cost: RegionCost) -> int:
+def _clip_warp(start: Int64, took: Int64, points: Bools, cost: RegionCost) -> int:
     """Move one warp's records in place; returns how many durations would be negative."""
     count = len(start)
     tick = np.concatenate([start, start + np.maximum(took, 0)])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ...machine_code import tools
+from ...machine_code.disassembly import Function, functions
 from ...machine_code.occupancy import SMS
-from ...machine_code.sass import Function, functions
 
 _USAGE = re.compile(r"Function\s+(?P<name>[^\s:]+):\s*(?P<rest>[^\n]*(?:\n[^\n]*REG:[^\n]*)?)")
 _NUMBER = re.compile(r"(REG|STACK|SHARED|LOCAL):([0-9]{1,12})")

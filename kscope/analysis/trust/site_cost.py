@@ -10,8 +10,8 @@ from ...capture.layout import record_id
 from ...capture.samples import SampledFunction
 from ...errors import KscopeError
 from ...instrument.selection.catalog import KernelSites, Site
-from ...machine_code import code_map, moved, tools
-from ...machine_code.sass import functions, sites
+from ...machine_code import code_map, moved_instructions, tools
+from ...machine_code.disassembly import functions, sites
 from ...util.grouping import grouped
 from ..warp_regions import SPANS
 from .perturbation import Perturbation, perturbation
@@ -104,9 +104,9 @@ def _misplaced(kernel: KernelSites, plain: bytes, marked: bytes) -> tuple[str, .
     if not regions:
         return ()
     function = SampledFunction(kernel.symbol or kernel.kernel)
-    [without] = code_map.described([function], plain, ())
-    [found] = code_map.described([function], marked, regions, layouts)
-    return tuple(moved.findings(moved.placed(found, without)))
+    [without] = code_map.with_instructions([function], plain, ())
+    [found] = code_map.with_instructions([function], marked, regions, layouts)
+    return tuple(moved_instructions.findings(moved_instructions.placed_regions(found, without)))
 
 
 def _code(kernel: KernelSites, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]:

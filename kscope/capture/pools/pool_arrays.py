@@ -23,7 +23,7 @@ def book(pool: Pool) -> Launches:
     return np.frombuffer(pool.book, wire.LAUNCH)
 
 
-def kept(pool: Pool) -> tuple[Lines, int]:
+def drained_slabs(pool: Pool) -> tuple[Lines, int]:
     """The drained slabs in the file, oldest first, and the number of batches that were overwritten."""
     found, lost = batches(pool)
     return np.concatenate([lines_of(memoryview(b"")), *map(lines_of, found)]), lost

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -11,12 +10,12 @@ from ...util.text import counted
 from .. import wire
 from ..capture_data import CaptureData, DeviceCapture
 from ..clock_rows import Layouts
+from ..counted_problems import note
 from ..expand import Expander
 from ..heads import finished
 from ..model import Problem
-from ..notes import note
-from .pool_arrays import book, kept, units
-from .pool_reading import Pool, journal, modules, slabs
+from .pool_arrays import book, drained_slabs, units
+from .pool_reading import Pool, entry_of, journal, modules, slabs
 
 
 def capture_of(pool: Pool) -> CaptureData:
@@ -25,10 +24,9 @@ def capture_of(pool: Pool) -> CaptureData:
     if pool.is_running() or (pool.is_copy and not pool.state["is_final"]):
         pool = replace(pool, data=memoryview(bytes(pool.data)))
     entries = journal(pool)
-    device: dict[str, Any] = next((one for one in entries if one.get("kind") == "device"), {})
-    host: dict[str, Any] = next((one for one in entries if one.get("kind") == "host"), {})
+    device, host = entry_of(entries, "device"), entry_of(entries, "host")
     at, every = np.asarray(slabs(pool)[0], np.int64), units(pool)
-    before, lost = kept(pool)
+    before, lost = drained_slabs(pool)
     heads = every[at]
     described = modules(entries)
     expander = Expander(pool.epoch, pool.header["max_clock_khz"] / 1e6, layouts=Layouts(described))

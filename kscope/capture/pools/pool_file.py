@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ... import native
 from ...errors import UsageError
 from ...util import processes
-from ...util.portable import dump_json
+from ...util.json_values import dump_json
 from .. import layout, metadata, wire
 from ..model import ModuleMeta
 from . import batch_check, held_memory, pool_layout

@@ -1,21 +1,18 @@
 """The layout of a pool file: a session with survive= records into it, and it outlives the program.
 
-    header      4096 bytes     HEADER, checked by its checksum; at 2048: STATE, which changes
-    journal     append-only    entries of JSON: the process, modules, problems
-    launches    LAUNCHES slots the host's last launches, with their Python stacks
-    book        4 MiB          the launch table (wire.LAUNCH), which kernels write
-    kept        a ring         slabs that were drained, expanded, oldest overwritten; in batches
-    pool        rings          slabs that kernels write (wire.py)
-
-The file has its full size from the beginning. Each entry has its length and a checksum, so a reader ignores an entry
-that a dead process did not finish.
+header      4096 bytes     HEADER, checked by its checksum; at 2048: STATE, which changes
+journal     append-only    entries of JSON: the process, modules, problems
+launches    LAUNCHES slots the host's last launches, with their Python stacks
+book        4 MiB          the launch table (wire.LAUNCH), which kernels write
+kept        a ring         slabs that were drained, expanded, oldest overwritten; in batches
+pool        rings          slabs that kernels write (wire.py)
 """
 
 from __future__ import annotations
 
 import zlib
 
-from ...util.fields import Fields
+from ...util.struct_layout import Fields
 from .. import wire
 
 FIRST = b"kscope pool 2\n"
@@ -59,8 +56,8 @@ STATE = Fields(
     ]
 )
 ENTRY_HEAD = Fields([("magic", "<u4"), ("bytes", "<u4"), ("number", "<u4"), ("check", "<u4")])
-"""Before each entry, launch and batch; check is the CRC-32 of the following bytes, or that of batch_check.py. Batches
-have a line (64 bytes).
+"""Before each entry, launch and batch, so that a reader ignores one that a dead process did not finish; check is the
+CRC-32 of the following bytes, or that of batch_check.py. Batches have a line (64 bytes).
 """
 JOURNAL_AT = PAGE
 LAUNCHES_AT = JOURNAL_AT + JOURNAL_BYTES

@@ -145,6 +145,11 @@ def journal(pool: Pool) -> list[dict[str, Any]]:
     return found
 
 
+def entry_of(entries: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """The first entry of a kind; empty without any."""
+    return next((one for one in entries if one.get("kind") == kind), {})
+
+
 def launches(pool: Pool) -> list[HostLaunch]:
     """The last launches of the host, the newest first."""
     found = []

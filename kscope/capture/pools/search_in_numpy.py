@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import layout, wire
-from ..heads import apart, is_head, log2_of, sizes
+from ..heads import is_head, log2_of, sizes, without_overlap
 from .pool_layout import BATCH
 
 
@@ -18,7 +18,7 @@ def slabs(pool: memoryview) -> tuple[memoryview, memoryview]:
     good = (log2 >= layout.MIN_LOG2_RECORDS) & (log2 <= layout.MAX_LOG2_RECORDS)
     good &= at + sizes(heads) <= len(every)
     at, heads = at[good], heads[good]
-    found = apart(at, sizes(heads))
+    found = without_overlap(at, sizes(heads))
     return at[found].astype(np.uint32).data, log2_of(heads[found]).astype(np.uint8).data
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...analysis.critical import Edge
+from ...analysis.critical_path import Edge
 from ...errors import UsageError
 from ...util.text import is_number
 

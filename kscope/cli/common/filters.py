@@ -20,7 +20,7 @@ from ...merging.entry import merge
 from ...session import capture_path
 from ...trace import Trace, decode
 from ...tracedata.info import info
-from ...util import portable
+from ...util import json_values
 from ...util.progress import Step, no_progress, progress_bar, pulse
 from ...util.terminal import cut, paragraph
 from ...util.text import nearest, some
@@ -83,12 +83,12 @@ class Undecoded:
         return self.decode()
 
 
-def opened(path: Path, options: argparse.Namespace) -> Trace:
-    """The trace of a file; arguments and errors as for undecoded()."""
-    return undecoded(path, options).trace
+def open_trace(path: Path, options: argparse.Namespace) -> Trace:
+    """The trace of a file; arguments and errors as for open_lazily()."""
+    return open_lazily(path, options).trace
 
 
-def undecoded(path: Path, options: argparse.Namespace) -> Undecoded:
+def open_lazily(path: Path, options: argparse.Namespace) -> Undecoded:
     """Read a file, and decode its records when its trace is first used.
 
     Args:
@@ -109,15 +109,15 @@ def undecoded(path: Path, options: argparse.Namespace) -> Undecoded:
             raise UsageError(f"--max-bytes {options.max_bytes}: only for captures, not for other profilers' data")
         trace = foreign.read(path, options)
         return Undecoded(trace.samples, lambda: trace)
-    with found(path) as file:
+    with capture_file(path) as file:
         size_of_file = file.stat().st_size if file.is_file() else 0
-        with watched(size_of_file, path.name, _LARGE) as step:
+        with progress(size_of_file, path.name, _LARGE) as step:
             capture = _loaded(file, path, most, step)
 
     held = [capture]  # its memory is free after decoding
 
     def decoded() -> Trace:
-        with computing(size_of_file, f"decoding {path.name}", _LARGE):
+        with busy_bar(size_of_file, f"decoding {path.name}", _LARGE):
             return decode(held.pop())
 
     return Undecoded(capture.samples, decoded)
@@ -132,7 +132,7 @@ def _loaded(file: Path, typed: Path, most: int | None, step: Step) -> Capture:
 
 
 @contextmanager
-def found(path: Path) -> Generator[Path]:
+def capture_file(path: Path) -> Generator[Path]:
     """The capture's file; for `-` a temporary one with the data of stdin.
 
     Raises:
@@ -164,7 +164,7 @@ def _captures(path: Path) -> str:
     return f"captures {where}: {some(names, 10)}{nearest(path.name, names)}"
 
 
-def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
+def filtered_trace(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     """The trace of the capture, filtered. Its problems go to stderr, unless the command shows them.
 
     Args:
@@ -175,7 +175,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
         UsageError: a filter matches nothing.
         FormatError: the file is not a capture.
     """
-    trace = opened(options.capture, options)
+    trace = open_trace(options.capture, options)
     if getattr(options, "torch", None) is not None:
         trace = merge(trace, options.torch).trace
     for problem in () if shows_problems else trace.problems:
@@ -186,8 +186,8 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
             given[name] = [part for text in getattr(options, name) for part in parts(f"--{name}", text)]
     if options.time is not None:
         given["time"] = _window(options.time)
-    trace = transforms.named(trace, options)
-    with computing(len(trace) if given else 0, "selecting records"):
+    trace = transforms.with_new_names(trace, options)
+    with busy_bar(len(trace) if given else 0, "selecting records"):
         return trace.filter(**given) if given else trace
 
 
@@ -198,18 +198,18 @@ def caveat(trace: Trace, width: int) -> list[str]:
     return paragraph(info(trace).caveat, width)
 
 
-def narrowed(options: argparse.Namespace) -> list[str]:
+def filter_flags(options: argparse.Namespace) -> list[str]:
     """The given flags that select records."""
     return [f"--{name}" for name in (*_TEXTS, *_NUMBERS, "time") if getattr(options, name) is not None]
 
 
-def watched(total: int, what: str, least: int = _MANY) -> AbstractContextManager[Step]:
+def progress(total: int, what: str, least: int = _MANY) -> AbstractContextManager[Step]:
     """A progress bar over `total` in a terminal, if `total` is at least `least`: a shorter one would flicker."""
     return progress_bar(total, what) if total >= least and sys.stderr.isatty() else nullcontext(no_progress)
 
 
-def computing(total: int, what: str, least: int = _MANY) -> AbstractContextManager[None]:
-    """Like watched(), a moving bar for work that does not report its steps."""
+def busy_bar(total: int, what: str, least: int = _MANY) -> AbstractContextManager[None]:
+    """Like progress(), a moving bar for work that does not report its steps."""
     return pulse(what) if total >= least and sys.stderr.isatty() else nullcontext()
 
 
@@ -220,7 +220,7 @@ def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
         name, equals, warps = text.partition("=")
         if not name or not equals or not warps:
             raise UsageError(f"--role {text}: expected NAME=WARPS, such as producer=0,4-7")
-        name = portable.clean(name)
+        name = json_values.clean(name)
         if name in found:
             raise UsageError(f"--role {text}: the role {name!r} was already given")
         found[name] = members(f"--role {name}=", warps)

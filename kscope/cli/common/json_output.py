@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...util import portable
+from ...util import json_values
 from ...util.text import is_number
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def answer(options: argparse.Namespace, data: Mapping[str, Any], *traces: Trace,
         found["recorded"] = facts[0] if len(facts) == 1 else facts
     found |= _cut({name: value for name, value in data.items() if name != "left_out"}, "", most, left_out)
     found["left_out"] = left_out
-    return portable.dump_json(found, indent=indent).decode()
+    return json_values.dump_json(found, indent=indent).decode()
 
 
 def show(

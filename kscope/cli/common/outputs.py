@@ -11,7 +11,7 @@ STRICT = 3
 """Exit code of --strict if the data has problems."""
 
 
-def apart(flag: str, output: str | Path, *inputs: str | Path | None) -> None:
+def check_distinct(flag: str, output: str | Path, *inputs: str | Path | None) -> None:
     """Check that an output file is not an input file, by any path.
 
     Args:

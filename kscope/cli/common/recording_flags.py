@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     selection.add_argument("--dry-run", action="store_true", help=listed)
 
 
-def given(options: argparse.Namespace) -> dict[str, Any]:
+def profile_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """The given flags as arguments of kscope.profile().
 
     Raises:

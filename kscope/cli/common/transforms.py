@@ -21,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--regroup", metavar="REGION=TRACK", action="append", default=[], help=about)
 
 
-def named(trace: Trace, options: argparse.Namespace) -> Trace:
+def with_new_names(trace: Trace, options: argparse.Namespace) -> Trace:
     """The trace with renamed regions and tracks.
 
     Raises:

@@ -39,10 +39,10 @@ def add_output(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Add SCRIPT, its arguments and -m, after all other flags."""
+def add(parser: argparse.ArgumentParser, also: str = "") -> None:
+    """Add SCRIPT, its arguments and -m, after all other flags. also: what SCRIPT may be besides, for its help."""
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
-    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
+    parser.add_argument("script", metavar="SCRIPT", help=f"a Python file, or with -m a module{also}")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
 
 
@@ -97,7 +97,7 @@ def in_session(execute: Callable[[], object], session: Session, path: Path, opti
             note(f"interrupted; {_kept(session, path) or 'nothing was saved'}")
             return INTERRUPTED
     leave_to(process, raised)
-    return ended(raised, _kept(session, path))
+    return exit_code(raised, _kept(session, path))
 
 
 def launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
@@ -105,13 +105,13 @@ def launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
     before = dict(os.environ)
     os.environ.update(launched.environment(options.typed, options.args))
     try:
-        return ended(attempted(execute, options))
+        return exit_code(run_plain(execute, options))
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-def attempted(execute: Callable[[], object], options: argparse.Namespace) -> list[BaseException]:
+def run_plain(execute: Callable[[], object], options: argparse.Namespace) -> list[BaseException]:
     """Run the program without a session; returns what it raised."""
     raised: list[BaseException] = []
     try:
@@ -123,13 +123,13 @@ def attempted(execute: Callable[[], object], options: argparse.Namespace) -> lis
     return raised
 
 
-def saved(session: Session, path: Path) -> Path:
+def saved_path(session: Session, path: Path) -> Path:
     """The written file, as typed by the user."""
-    return path if session.saved == session.path else capture_path.failed(path)
+    return path if session.saved == session.path else capture_path.failed_path(path)
 
 
 def _kept(session: Session, path: Path) -> str:
-    return f"the recording up to then is in {saved(session, path)}" if session.saved else ""
+    return f"the recording up to then is in {saved_path(session, path)}" if session.saved else ""
 
 
 def script(name: str) -> Callable[[], object]:
@@ -227,10 +227,10 @@ def watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
 def leave_to(process: int, raised: list[BaseException]) -> None:
     """In a child that the script forked, exit as Python does: the parent reports the recording."""
     if os.getpid() != process:
-        sys.exit(ended(raised))
+        sys.exit(exit_code(raised))
 
 
-def ended(raised: list[BaseException], kept: str = "") -> int:
+def exit_code(raised: list[BaseException], kept: str = "") -> int:
     """The exit code of a script that ended; shows its error as the interpreter does."""
     error = raised[0] if raised else SystemExit()
     if isinstance(error, SystemExit):

@@ -1,8 +1,4 @@
-"""`kscope run --survive`, `--timeout` and `--core`: runs the program in a child, and says where its warps were.
-
-Only another process can report on a program that was killed. This one waits, forwards signals, and prints the verdict
-when the child dies by a signal, fails on the device, or takes too long.
-"""
+"""`kscope run --survive`, `--timeout` and `--core`: runs the program in a child, and says where its warps were."""
 
 from __future__ import annotations
 
@@ -60,7 +56,11 @@ def is_required(options: argparse.Namespace) -> bool:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command line in a child. Returns its exit code. Raises UsageError for a wrong --timeout."""
+    """Run the command line in a child, and forward signals. Returns its exit code.
+
+    Prints the verdict if the child dies by a signal, fails on the device, or takes too long: only another process can
+    report on a program that was killed. Raises UsageError for a wrong --timeout.
+    """
     most = None if options.timeout is None else duration(options.timeout)
     with _core_dumps() if options.core else nullcontext() as cores:
         return _run(options, most, cores)

@@ -1,7 +1,6 @@
 """The dump of torch's flight recorder after a collective has timed out: `kscope run` adds where the warps were.
 
-torch writes one file per rank in C++, which Python cannot extend. So kscope writes a second file beside it, under a
-name that torch's analyzer does not read as a dump.
+torch writes one file per rank; kscope writes a second one beside it, which torch's analyzer does not read as a dump.
 """
 
 from __future__ import annotations

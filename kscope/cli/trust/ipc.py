@@ -21,7 +21,7 @@ from ...analysis.trust.cutracer import LogLaunch
 from ...analysis.trust.ipc import Joined, Source
 from ...errors import UsageError
 from ...machine_code import tools
-from ...machine_code.sass import functions
+from ...machine_code.disassembly import functions
 from ...trace import Trace
 from ...util.terminal import cut, grid, terminal_width
 from ...util.text import is_number
@@ -64,7 +64,7 @@ def ipc(options: argparse.Namespace) -> int:
     """
     if options.output is not None:
         inputs = ("capture", "cutracer_trace", "cutracer_log", "chrome_trace", "code")
-        outputs.apart("-o", options.output, *(getattr(options, name) for name in inputs))
+        outputs.check_distinct("-o", options.output, *(getattr(options, name) for name in inputs))
     if options.capture and options.chrome_trace:
         raise UsageError("a capture and --chrome-trace: both have regions; give one of them")
     if options.code:
@@ -91,7 +91,7 @@ def _joined(options: argparse.Namespace) -> int:
     counts = cutracer.read_histogram(options.cutracer_trace)
     launch = _launch(options)
     source, traces = _source(options, launch)
-    with filters.computing(sum(map(len, traces)), "instructions"):
+    with filters.busy_bar(sum(map(len, traces)), "instructions"):
         found = join.join(source, counts)
     if options.json:
         data = {"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}
@@ -120,7 +120,7 @@ def _source(options: argparse.Namespace, launch: LogLaunch | None) -> tuple[Sour
     anchors = default if options.anchors is None else _anchors(options.anchors)
     if launch is not None and options.chrome_trace:
         return join.of_events(cutracer.read_chrome(options.chrome_trace), launch, anchors), []
-    trace = filters.read(options)
+    trace = filters.filtered_trace(options)
     source = join.of_trace(trace, anchors)
     if launch is not None:
         row = int(trace.track[0])
@@ -134,11 +134,11 @@ def _source(options: argparse.Namespace, launch: LogLaunch | None) -> tuple[Sour
 
 
 def _from_code(options: argparse.Namespace) -> int:
-    trace = filters.read(options)
+    trace = filters.filtered_trace(options)
     code = functions(tools.disassembly(options.code))
     if not code:
         raise UsageError(f"{options.code}: neither a cubin nor a disassembly; cuobjdump -sass makes one")
-    with filters.computing(len(trace), "instructions"):
+    with filters.busy_bar(len(trace), "instructions"):
         found = region_code(trace, code, tools.builds(options.code), tools.layouts(options.code))
     if options.json:
         _write(options, json_output.answer(options, asdict(found), trace) + "\n")

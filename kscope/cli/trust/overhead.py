@@ -29,12 +29,12 @@ def add(command: Command) -> None:
 
 def overhead(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = None if options.measure or options.cost else filters.read(options)
+    trace = None if options.measure or options.cost else filters.filtered_trace(options)
     if trace is not None:
         raise UsageError(f"expected --cost CYCLES[,INSIDE] or --measure; {_offered(trace)}")
-    cost = measured() if options.measure else _cost(options.cost)
-    trace = filters.read(options)
-    with filters.computing(len(trace), "overhead"):
+    cost = measure_cost() if options.measure else _cost(options.cost)
+    trace = filters.filtered_trace(options)
+    with filters.busy_bar(len(trace), "overhead"):
         rows = overheads(trace, cost)
         corrected = compensate(trace, cost).summary() if options.compensate else None
     if options.json:
@@ -70,7 +70,7 @@ def _offered(trace: Trace) -> str:
     return f"this capture has spans of {some([f'{row.region} ({row.count:,})' for row in rows])}"
 
 
-def measured() -> RegionCost:
+def measure_cost() -> RegionCost:
     """Measure the cost of a region on this machine's GPU.
 
     Raises:

@@ -35,9 +35,7 @@ def add(command: Command) -> None:
     recording_flags.add(parser)
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="write the capture and the kernels' builds there")
     parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # set by perturbed_program.py
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
-    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")
-    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
+    program.add(parser, "; or a cubin without marks")
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:

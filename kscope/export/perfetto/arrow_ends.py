@@ -63,7 +63,7 @@ def _ids(tag: bytes, numbers: npt.NDArray[np.uint64]) -> Bytes:
     return out
 
 
-def padded(where: Bytes, values: npt.NDArray[np.unsignedinteger[Any]]) -> None:
+def write_padded(where: Bytes, values: npt.NDArray[np.unsignedinteger[Any]]) -> None:
     """Write varints (m,) padded to the width of the columns (m, width)."""
     last = where.shape[1] - 1
     rest = values.astype(np.uint64)

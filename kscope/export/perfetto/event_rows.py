@@ -14,8 +14,7 @@
       4 words  the value of a begin or an instant, the number of a counter
       3 words  name and track again, five bytes each, if there are too many for the fields above
 
-Padding is valid protobuf: varints may be longer than necessary, and the last occurrence of a field counts, so unused
-words repeat the type. The few events that exceed a row (ends of arrows) are made one by one.
+Padding is valid protobuf: varints may be longer than necessary, and unused words repeat the type.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import numpy.typing as npt
 from ...util.arrays import U32, U64, Bytes, Int64
 from ..timeline import Timeline
 from . import tracks
-from .arrow_ends import padded
+from .arrow_ends import write_padded
 from .row_words import MOST_CYCLES, SORTS, clocks, cycles, filler, set_exact, times, values
 from .tracks import Names, varint
 
@@ -154,8 +153,8 @@ class RowEncoder:
         where = np.empty((len(out), 12), np.uint8)
         where[:, 0], where[:, 6] = 0x50, 0x58
         if name is not None:
-            padded(where[:, 1:6], self._name_ids[name])
-        padded(where[:, 7:], self._track_ids[track])
+            write_padded(where[:, 1:6], self._name_ids[name])
+        write_padded(where[:, 7:], self._track_ids[track])
         if nameless is not None:
             where[nameless, 0:6] = where[nameless, 6:]
             where[nameless, 6:] = (0x48, sort) * 3

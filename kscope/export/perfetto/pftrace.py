@@ -34,7 +34,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step, beside: Beside | None 
     """Write the file. Memory: the columns and a few windows of events. beside: another profiler's tracks in it.
 
     Times are UNIX ns: a clock snapshot would add a group to Perfetto's UI. Order at equal times: ends of spans, inner
-    first; begins, outer first; then items without length, each begin before its end. Items of a lane are sorted by end,
+    first; begins, outer first; then items without length, each begin before its end. Items of a warp are sorted by end,
     so this is the order of their indices, reversed for begins, which a stable sort by time preserves.
     """
     names = Names(timeline)
@@ -86,7 +86,7 @@ class _Events:
         width = np.uint32 if most < (1 << 32) - 1 else np.uint64
         self._last = most
         self._begin, self._end = np.empty((2, count), width)
-        # Items are sorted by lane, so a block of neighbors spans little time: most windows skip most blocks.
+        # Items are sorted by warp, so a block of neighbors spans little time: most windows skip most blocks.
         self._earliest, self._latest = np.empty((2, -(-count // _BLOCK)), width)
         flat: list[bool] = []
 

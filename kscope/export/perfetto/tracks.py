@@ -2,9 +2,8 @@
 
     GPU -> launch -> group, such as an SM (groups.py; or swapped) -> rows of warps, each before its counters
 
-Perfetto's UI expands the outermost group only if it is the only one, so the GPU is: no process, no clock snapshot, no
-group of problems. Fields are those of trace_packet.proto, track_descriptor.proto, track_event.proto and
-interned_data.proto of Perfetto v52.
+Fields are those of trace_packet.proto, track_descriptor.proto, track_event.proto and interned_data.proto of Perfetto
+v52.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ...util.parallel import chunks, map_ahead
 from ...util.text_columns import TextColumn, constant, joined, summed, varints
 from ..groups import BETWEEN, TOP, Hierarchy, hierarchy
 from ..launch_rows import LaunchRow, launch_rows
-from ..row_notes import arguments, described
+from ..row_notes import arguments, row_arguments
 from ..sample_counters import UNIT, Counter, counters
 from ..timeline import EMPTY, Timeline
 
@@ -111,7 +110,7 @@ class Names:
     Attributes:
         text: the names.
         name: (n + w,) index into `text`.
-        track: (n + w,) index of a track: those of the timeline, then one per counter of a lane.
+        track: (n + w,) index of a track: those of the timeline, then one per counter of a warp.
         tracks: number of tracks.
         counters: (track, region) of each counter track.
         kinds: (n + w,) uint8 codes, or None if all are PLAIN.
@@ -189,7 +188,11 @@ class Beside:
 
 
 def head(timeline: Timeline, names: Names, beside: Beside | None = None) -> Iterator[bytes]:
-    """The bytes before the first event, in pieces."""
+    """The bytes before the first event, in pieces.
+
+    Perfetto's UI expands the outermost group only if it is the only one, so there is no process beside the GPU, no
+    clock snapshot, and no group of problems.
+    """
     interned = _texts(2, names.text) + _texts(3, ARGUMENTS) + _texts(29, names.where)
     first = packet(number(10, SEQUENCE) + number(13, 1) + block(12, interned))
     yield from (first, packet(_recorded(timeline)))
@@ -233,7 +236,7 @@ def _tree(timeline: Timeline, names: Names, beside: Beside | None) -> Iterator[b
 
     def bodies(part: slice) -> bytes:
         ranks = np.arange(part.start, part.stop) * step + 1
-        notes = described(timeline, known, drawn.row[part])
+        notes = row_arguments(timeline, known, drawn.row[part])
         return _bodies(FIRST_TRACK + drawn.index[part], parents[part], drawn.labels(part), ranks, notes, own[part])
 
     yield from map_ahead(bodies, chunks(len(drawn.index), _ROWS))

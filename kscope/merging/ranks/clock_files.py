@@ -49,7 +49,7 @@ class Compared:
     peers: tuple[Peer, ...] = ()
 
 
-def compared(capture: Path) -> Compared:
+def read_comparisons(capture: Path) -> Compared:
     """The comparisons beside a capture; none without a file.
 
     Raises:

@@ -53,7 +53,7 @@ def common(gpus: Sequence[RankGpu], names: Callable[[str], bool]) -> list[Int64]
     return found
 
 
-def aligned(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> list[RankClock]:
+def clocks_by_collectives(gpus: Sequence[RankGpu], globs: Sequence[str] = ()) -> list[RankClock]:
     """The clock of every GPU against the first one's; collectives and errors as in common(). Without any collective, by
     other comparisons.
 

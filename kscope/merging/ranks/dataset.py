@@ -16,9 +16,9 @@ from ...capture.capture_data import CaptureData
 from ...errors import UsageError
 from ...export import check
 from ...trace import Trace, decode
-from ..axis import moved
+from ..axis import move_to_axis
 from .clocks import RankClock
-from .collectives import aligned
+from .collectives import clocks_by_collectives
 from .gpus import RankGpu, check_ranks, of_trace, read, read_all
 from .timeline import shift_on
 
@@ -83,7 +83,7 @@ def part(capture: CaptureData, trace: Trace, file: Path, others: Sequence[Path])
     own = of_trace(capture, trace, str(file))
     beside = [gpu for other in others for gpu in read(other)]
     every = sorted((*own, *beside), key=lambda one: (one.rank, one.device))
-    clocks = dict(zip(map(id, every), aligned(every), strict=True))
+    clocks = dict(zip(map(id, every), clocks_by_collectives(every), strict=True))
     mine = tuple(clocks[id(gpu)] for gpu in own)
     begin, bounds = _begin(mine, own)
     return Part(trace, mine, begin, max(bounds, default=0.0))
@@ -117,7 +117,7 @@ def write_dataset(
     check(folder / f"records{SUFFIX}")
     every = [gpu for gpu in read_all(files) if ranks is None or gpu.rank in ranks]
     check_ranks(ranks, every, len(files))
-    clocks = aligned(every, globs)
+    clocks = clocks_by_collectives(every, globs)
     begin, bounds = _begin(clocks, every)
     records, origin = 0, begin or 0
     for (rank, file), group in groupby(zip(every, clocks, strict=True), lambda one: (one[0].rank, one[0].file)):
@@ -138,7 +138,7 @@ def _begin(clocks: Sequence[RankClock], gpus: Sequence[RankGpu]) -> tuple[int | 
 
 def _on_axis(trace: Trace, clocks: Sequence[RankClock], origin: int) -> Trace:
     """The trace on the first rank's clock, in ns after `origin`. clocks: of its devices."""
-    on = moved(trace, {at: shift_on(clock, trace.origin) for at, clock in enumerate(clocks)})
+    on = move_to_axis(trace, {at: shift_on(clock, trace.origin) for at, clock in enumerate(clocks)})
     shift = np.float64(on.origin - origin)
     warps = replace(on.warps, start_ns=on.warps.start_ns + shift, end_ns=on.warps.end_ns + shift)
     return replace(on, warps=warps, origin=origin)

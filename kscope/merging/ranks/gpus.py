@@ -26,7 +26,7 @@ from ...util.parallel import one_thread, workers
 from ...util.runs import most_of, numbered
 from ...util.text import number_ranges
 from ..launch_times import launch_times
-from .clock_files import Compared, compared, offsets
+from .clock_files import Compared, offsets, read_comparisons
 
 SUFFIX = ".kscope"
 _FEW = 16
@@ -137,7 +137,7 @@ def of_trace(capture: CaptureData, trace: Trace, file: str) -> list[RankGpu]:
     """The GPUs of a capture that was decoded."""
     host = capture.host.get("hostname")
     host = host if isinstance(host, str) else ""
-    beside, ahead = compared(Path(file)), offsets(Path(file), host)
+    beside, ahead = read_comparisons(Path(file)), offsets(Path(file), host)
     warps, times = trace.warps, launch_times(trace)
     error = most_of(warps.launch, warps.ends_error_ns, len(trace.launches), 0.0)
     found = warp_regions(trace)

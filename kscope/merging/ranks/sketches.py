@@ -19,8 +19,8 @@ from ...errors import FormatError, UsageError
 from ...tracedata.data import TraceData
 from ...tracedata.kernel_names import kernel_names
 from ...util.arrays import Int64
+from ...util.json_values import clean, dump_json
 from ...util.packages import needed
-from ...util.portable import clean, dump_json
 
 FILE, SCHEMA = "sketches.jsonl", "kscope.sketch"
 ACCURACY = 0.01

@@ -152,10 +152,10 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
         return table.setdefault((kernel, region), np.zeros((len(gpus), count)))
 
     for row, (gpu, mine) in enumerate(zip(gpus, launches, strict=True)):
-        turn = np.searchsorted(mine, np.arange(len(gpu.first)))  # the collective that follows each launch, or itself
-        between = ~np.isin(np.arange(len(gpu.first)), mine) & (turn > 0) & (turn < count)
+        following = np.searchsorted(mine, np.arange(len(gpu.first)))  # the collective after each launch, or itself
+        between = ~np.isin(np.arange(len(gpu.first)), mine) & (following > 0) & (following < count)
         spent, apart = np.zeros((2, count))
-        np.add.at(spent, turn[between], (gpu.last - gpu.first)[between])
+        np.add.at(spent, following[between], (gpu.last - gpu.first)[between])
         apart[1:] = gpu.first[mine[1:]] - gpu.last[mine[:-1]]
         cells(BETWEEN, BETWEEN)[row] = np.maximum(apart - spent, 0)
         keys = gpu.kernel[gpu.launch] * max(1, len(gpu.regions)) + gpu.region
@@ -163,7 +163,7 @@ def _causes(gpus: Sequence[RankGpu], launches: Sequence[Int64], last: Int64) -> 
         for key in np.unique(keys[kept]).tolist():
             kernel, region = divmod(key, max(1, len(gpu.regions)))
             at = np.flatnonzero(kept & (keys == key))
-            np.add.at(cells(gpu.kernels[kernel], gpu.regions[region])[row], turn[gpu.launch[at]], gpu.own[at])
+            np.add.at(cells(gpu.kernels[kernel], gpu.regions[region])[row], following[gpu.launch[at]], gpu.own[at])
     names = list(table)
     excess = np.array([table[name][last, np.arange(count)] - _median(table[name]) for name in names])
     worst = excess.argmax(axis=0)

@@ -10,11 +10,11 @@ from pathlib import Path
 from ...capture.capture import load_capture
 from ...trace import Trace, decode
 from ...tracedata.concatenation import concatenate
-from ...tracedata.recorded import Gpu
+from ...tracedata.recording_facts import Gpu
 from ...util.arrays import Float, Int64
-from ..axis import Shift, moved
+from ..axis import Shift, move_to_axis
 from .clocks import RankClock
-from .collectives import aligned
+from .collectives import clocks_by_collectives
 from .gpus import RankGpu, check_ranks, of_trace
 
 
@@ -59,10 +59,10 @@ def merge_ranks(
     found.sort(key=lambda one: one[1][0].rank)
     every = [gpu for _, gpus in found for gpu in gpus]
     check_ranks(ranks, every, len(files))
-    clocks = aligned(every, globs)
+    clocks = clocks_by_collectives(every, globs)
     starts = [0, *accumulate(len(gpus) for _, gpus in found)]
     parts = [
-        moved(trace, {at: shift_on(clocks[start + at], trace.origin) for at in range(len(gpus))})
+        move_to_axis(trace, {at: shift_on(clocks[start + at], trace.origin) for at in range(len(gpus))})
         for (trace, gpus), start in zip(found, starts, strict=False)
     ]
     if launch is not None:

@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Set
 from types import MappingProxyType
 
-from ...util.flow import reached, settled
+from ...util.graph_walks import reached, settled
 from ..cubin.instructions import BYTES, Function, Instruction
-from . import parting, register_limits
+from . import divergence, register_limits
 from .hazards import Hazard, successors
 from .record_words import implied
 
@@ -47,7 +47,7 @@ def check(
     flow = _flow(function)
     live = _live(function, flow, new, borrowed)
     begun = _begun(flow, new)
-    whole = parting.whole(flow, by_address, new)
+    whole = divergence.undiverged_addresses(flow, by_address, new)
     held, lost = _held(function, flow, new, live, begun)
     named = frozenset[str]().union(*(one.reads | one.writes | _barriers(one) for one in own))
     counted = {number for one in own if (number := _counting(one)) is not None}
@@ -218,7 +218,7 @@ def _after(one: Instruction, before: _Written, new: bool) -> _Written:
     always = before[""]
     assert always is not None
     lost = frozenset(f"{at}{name}" for name in one.writes for at in ("@", "@!"))
-    gone = lost if new else lost | one.writes | register_limits.lost(one)
+    gone = lost if new else lost | one.writes | register_limits.released_registers(one)
     # a new predicate may be true only where all conditions that it implies are; others are unchanged
     names = frozenset(f"@{name}" for name in implied(one))
     known = [always, names, *(before.get(name, frozenset[str]()) for name in names)]

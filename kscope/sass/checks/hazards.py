@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...util.flow import settled
+from ...util.graph_walks import settled
 from ..cubin.instructions import BYTES, Function, Instruction
 from . import latencies
 from .latencies import Latencies

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ...capture import wire
-from ...util.flow import settled
+from ...util.graph_walks import settled
 from ..cubin.insertion import Word
 from ..cubin.instructions import Function, Instruction
 from .hazards import Hazard, successors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from ...util.flow import settled
+from ...util.graph_walks import settled
 from ..cubin.instructions import BYTES, Function, Instruction
 from .hazards import successors
 
@@ -21,7 +21,7 @@ def limits(function: Function) -> dict[int, int]:
     return settled({0: ALL}, partial(_onward, by_address), min)
 
 
-def fewest(function: Function) -> dict[int, int]:
+def fewest_registers(function: Function) -> dict[int, int]:
     """The fewest registers that a thread has had up to each instruction: higher ones may have lost their values."""
     known = limits(function)
     by_address = {one.at: one for one in function.instructions}
@@ -32,7 +32,7 @@ def fewest(function: Function) -> dict[int, int]:
     return settled({0: known[0]}, onward, min)
 
 
-def lost(one: Instruction) -> frozenset[str]:
+def released_registers(one: Instruction) -> frozenset[str]:
     """The registers that an instruction releases."""
     if not one.code.startswith(_GIVES_BACK):
         return frozenset()

@@ -27,7 +27,7 @@ def target(word: int, at: int, arch: int) -> int | None:
     return None
 
 
-def aimed(word: int, at: int, to: int, arch: int) -> int:
+def with_target(word: int, at: int, to: int, arch: int) -> int:
     """The instruction at `at` with the address `to`."""
     distance = to - at - BYTES
     if word & 0xFFF in _SHORT:

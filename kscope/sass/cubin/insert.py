@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ...machine_code import elf
-from . import branches, frames, info, lines, sections
-from .control import control, controlled
+from . import attributes, branches, debug_frames, line_tables, sections
+from .control_codes import control, controlled
 from .insertion import Insertion, New
 from .instructions import BYTES, Function, Instruction, encoded
 
@@ -71,19 +71,19 @@ def inserted(data: bytes, function: Function, insertion: Insertion) -> bytes:
     return elf.write(file, contents, counts)
 
 
-def added(function: Function, insertion: Insertion) -> dict[int, New]:
+def inserted_addresses(function: Function, insertion: Insertion) -> dict[int, New]:
     """The inserted instructions by their addresses in the new code."""
     ordered = _ordered(tuple(_items(function, insertion)))
     return {number * BYTES: item for number, item in enumerate(ordered) if isinstance(item, New)}
 
 
-def borrowed(function: Function, insertion: Insertion) -> dict[int, frozenset[str]]:
+def borrowed_by_address(function: Function, insertion: Insertion) -> dict[int, frozenset[str]]:
     """Registers of the function that inserted instructions read, by address in the new code."""
     ordered = _ordered(tuple(_items(function, insertion)))
     return {n * BYTES: one.borrowed for n, one in enumerate(ordered) if isinstance(one, New) and one.borrowed}
 
 
-def own(at: int) -> str:
+def label_of(at: int) -> str:
     """The label of one of the function's own instructions: a branch to it skips what was inserted before."""
     return f"own {at:x}"
 
@@ -129,7 +129,7 @@ def _laid_out(function: Function, items: Sequence[tuple[int, _Item | None]]) -> 
             starts[address] = at
             continue
         if isinstance(item, Instruction):
-            places[address] = labels[own(address)] = at
+            places[address] = labels[label_of(address)] = at
         elif item.label:
             if item.label in labels:
                 raise ValueError(f"two inserted instructions are labeled {item.label}")
@@ -149,13 +149,13 @@ def _encoded(
         if isinstance(item, New):
             if item.to is not None:
                 to = layout.labels[item.to] if isinstance(item.to, str) else layout.starts[item.to]
-                word = branches.aimed(word, at, to, function.arch)
+                word = branches.with_target(word, at, to, function.arch)
         else:
             word = insertion.replaced.get(item.at, word)
             if item.at in insertion.controls:
                 word = controlled(word, insertion.controls[item.at])
             if item.target is not None:
-                word = branches.aimed(word, at, layout.starts[item.target], function.arch)
+                word = branches.with_target(word, at, layout.starts[item.target], function.arch)
             if number + 1 < len(ordered) and isinstance(ordered[number + 1], New):
                 # an operand that was kept for the next instruction would be taken by the inserted one
                 word = controlled(word, replace(control(word), reuse=0))
@@ -176,14 +176,18 @@ def _infos(
     if own is not None:
         exits = [number * BYTES for number, word in enumerate(words) if word & 0xFFF == _EXIT]
         made = [
-            info.listing(one, exits) if one.number == info.EXITS else info.moved(one, layout.place)
-            for one in info.read(own.content)
+            attributes.with_addresses(one, exits)
+            if one.number == attributes.EXITS
+            else attributes.move_addresses(one, layout.place)
+            for one in attributes.read(own.content)
         ]
-        contents[own.name] = info.write(info.with_more(info.with_listed(made, listed), insertion.attributes))
+        contents[own.name] = attributes.write(
+            attributes.with_more(attributes.with_listed(made, listed), insertion.attributes)
+        )
     shared, registers = file.find(".nv.info"), insertion.registers
     if shared is not None and registers is not None:
         symbol = _symbol(file, function)
-        contents[".nv.info"] = info.with_registers(shared.content, lambda at, n: registers if at == symbol else n)
+        contents[".nv.info"] = attributes.with_registers(shared.content, lambda at, n: registers if at == symbol else n)
     return contents
 
 
@@ -215,9 +219,9 @@ def _relocated(file: elf.Elf, function: Function, layout: _Layout) -> dict[str, 
         tables = file.relocations(name)
         mine = {one.at: layout.within for _, entries in tables for one in entries if symbols[one.symbol].section == own}
         if name == ".debug_frame":
-            contents[name] = frames.moved(table.content, mine)
+            contents[name] = debug_frames.move_frames(table.content, mine)
             continue
-        contents[name], fields = lines.moved(table.content, mine)
+        contents[name], fields = line_tables.move_lines(table.content, mine)
         for section, entries in tables:
             contents[section.name] = elf.with_places(section, [fields[one.at] for one in entries])
     return contents

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from . import info
-from .control import Control
+from .attributes import Attribute
+from .control_codes import Control
 from .instructions import Instruction
 
 
@@ -78,7 +78,7 @@ class Insertion:
     after: Mapping[int, Sequence[New]] = field(default_factory=dict)
     tail: Sequence[New] = ()
     registers: int | None = None
-    attributes: Sequence[info.Attribute] = ()
+    attributes: Sequence[Attribute] = ()
     controls: Mapping[int, Control] = field(default_factory=dict)
     replaced: Mapping[int, int] = field(default_factory=dict)
 

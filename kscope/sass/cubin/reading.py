@@ -14,7 +14,7 @@ from functools import cache
 from ...errors import FormatError
 from ...machine_code import elf
 from ...machine_code.tools import find
-from . import branches, info
+from . import attributes, branches
 from .instructions import ALWAYS, BYTES, Function, Instruction, words
 
 _FUNCTION = re.compile(r"^\s*\.section\s+(\.text\.([^,\s]+))\s*,")
@@ -82,7 +82,7 @@ def _bounded(data: bytes, file: elf.Elf) -> bytes:
     section = file.find(".nv.info")
     if section is None:
         return data
-    content = info.with_registers(section.content, lambda symbol, count: min(count, _MOST))
+    content = attributes.with_registers(section.content, lambda symbol, count: min(count, _MOST))
     return data[: section.offset] + content + data[section.offset + len(section.content) :]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import UnsupportedError
 from ...machine_code import elf
-from . import branches, info
+from . import attributes, branches
 from .instructions import Function
 
 DEBUG = (".debug_line", ".nv_debug_line_sass", ".debug_frame")
@@ -78,9 +78,9 @@ def _check_function(file: elf.Elf, function: Function) -> None:
         if one.name in ("BRA", "BSSY") and one.opcode not in branches.RELATIVE:
             raise UnsupportedError(f"{function.name} cannot be moved: {one.name} at {one.at:#x} is of an unknown form")
     own = file.find(f".nv.info.{function.name}")
-    for attribute in info.read(own.content) if own else ():
-        places = info.addresses(attribute)
-        if attribute.number == info.EXITS and sorted(places) != exits:
+    for attribute in attributes.read(own.content) if own else ():
+        places = attributes.addresses(attribute)
+        if attribute.number == attributes.EXITS and sorted(places) != exits:
             raise UnsupportedError(f"the cubin lists exits of {function.name} where it has none")
         if not known.issuperset(places):
             raise UnsupportedError(f"the cubin's attribute {attribute.number:#x} is not about code of {function.name}")

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import UnsupportedError
-from ..cubin.control import Control, controlled
+from ..cubin.control_codes import Control, controlled
 
 Value = int | str
 _SLOT = re.compile(r"(?<![\w.])(UR|UP|R|P)(\d+|Z|T)(?!\w)|(-?0x[0-9a-f]+)|(?<!\w)(SR_[\w.]+|SRZ)")
@@ -143,7 +143,7 @@ def word(text: str, code: Control | None = None, arch: int = 90) -> int:
     return controlled(made, code or Control())
 
 
-def known(arch: int) -> bool:
+def has_forms(arch: int) -> bool:
     """True if the forms of an architecture were learned."""
     return arch in _FILES
 

@@ -85,7 +85,7 @@ def renamed(one: Instruction, names: Names) -> int:
     return word
 
 
-def seen(one: Instruction, names: Names, code: str = "") -> Instruction:
+def renamed_operands(one: Instruction, names: Names, code: str = "") -> Instruction:
     """The reads and writes of an instruction after renaming. code: another opcode."""
     reads, writes = (frozenset(map(names.of, some)) for some in (one.reads, one.writes))
     operands = tuple(_text(operand, names) for operand in one.operands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..cubin.control import Control
+from ..cubin.control_codes import Control
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
 from . import forms, renaming

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ...errors import UnsupportedError
 from ..cubin.instructions import Instruction
-from .code import FENCES, LANDMARKS, LOADS, Machine, Text
-from .overwritten import Iterations
+from .basic_blocks import FENCES, LANDMARKS, LOADS, Machine, Text
+from .loop_iterations import Iterations
 
 _SPECULATED = frozenset({"LDS", "LDSM"})
 """Loads that cannot fault, so ptxas may issue them before the branch that guards them."""

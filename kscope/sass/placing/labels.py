@@ -1,7 +1,5 @@
-"""Labels: which statement of the PTX each machine instruction comes from, carried through ptxas in its line table.
-
-Marks are comments, which ptxas ignores. In the text that is assembled for its line table, every statement of the kernel
-has a separate line:
+"""Labels: which statement of the PTX each machine instruction comes from, carried through ptxas in its line table. In
+the text that is assembled for it, every statement of the kernel has a separate line, and marks are comments:
 
     .loc 1 53 0                          .loc 1 17 0
     ld.global ...                        ld.global ...
@@ -10,8 +8,6 @@ has a separate line:
                                          add.f32 ...;
                                          .loc 1 20 0
                                          mul.f32 ...
-
-Lines change no instruction. So the code is that of the text without marks, and its line table names the statements.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from ...machine_code import elf
 from ...marks.grammar import Mark
 from ...marks.operations import PIPELINE
 from ...ptx import cfg
-from ..cubin import lines
+from ..cubin import line_tables
 from ..cubin.instructions import BYTES, Function
 
 _LINES = re.compile(r"^[ \t]*\.(?:loc|file)\s[^\n]*$", re.M)
@@ -59,7 +55,7 @@ class Labeled:
         plain: the same without labels, and with the user's line information.
         kernel: the labeled kernel in the text.
         blocks: its basic blocks.
-        points: the statements that are marks and record.
+        recording: the statements that are marks and record.
         unrolled_never: statements `.pragma "nounroll"`: ptxas does not unroll the loop that begins with their block.
     """
 
@@ -67,13 +63,13 @@ class Labeled:
     plain: str
     kernel: cfg.Function
     blocks: tuple[cfg.Block, ...]
-    points: tuple[int, ...]
+    recording: tuple[int, ...]
     unrolled_never: frozenset[int] = frozenset()
 
     @property
     def marks(self) -> tuple[Mark, ...]:
         """The marks that record, in the order of the text."""
-        return tuple(self.mark(one) for one in self.points)
+        return tuple(self.mark(one) for one in self.recording)
 
     def mark(self, statement: int) -> Mark:
         """The mark that a statement is."""
@@ -120,7 +116,7 @@ def labeled(text: str, kernel: str = "") -> Labeled:
             at = one.start
     made = "".join((*out, plain[at:], f'\n\t.file 1 "/{_NAME}"\n'))
     never = frozenset(n for n, one in enumerate(found.statements) if _NEVER_UNROLLED.match(plain, one.start, one.end))
-    return Labeled(made, full, found, tuple(cfg.blocks(found)), tuple(_points(found)), never)
+    return Labeled(made, full, found, tuple(cfg.blocks(found)), tuple(_recording_marks(found)), never)
 
 
 def _without_tables(text: str) -> str:
@@ -192,7 +188,7 @@ def _operand(kernel: cfg.Function, operand: str | None) -> int | str | None:
     return int(text[2:], 16) if text[:2] in ("0f", "0F") else int(text, 0)
 
 
-def _points(kernel: cfg.Function) -> Iterator[int]:
+def _recording_marks(kernel: cfg.Function) -> Iterator[int]:
     """Marks that record: not those of regions that are never recorded."""
     marks = [(n, one.mark) for n, one in enumerate(kernel.statements) if one.mark is not None]
     never = {n for n, mark in marks if mark.when is not None and _operand(kernel, mark.when) == 0}
@@ -222,7 +218,7 @@ def statements(file: elf.Elf, function: Function, found: Labeled) -> dict[int, i
         raise UnsupportedError(f"{function.name} has no line table: assemble it with -lineinfo")
     entries = sorted((one.at, one.symbol) for _, some in file.relocations(".debug_line") for one in some)
     mine = {number for number, (_, symbol) in enumerate(entries) if file.symbols()[symbol].section == own}
-    rows = [row for row in lines.rows(table.content) if row.sequence in mine]
+    rows = [row for row in line_tables.rows(table.content) if row.sequence in mine]
     labels, row = dict[int, int](), 0
     for one in function.instructions:
         while row + 1 < len(rows) and rows[row + 1].at <= one.at:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import UnsupportedError
 from ..cubin.instructions import Instruction
-from .code import Machine
+from .basic_blocks import Machine
 
 _ADDRESS = re.compile(r"\[(?:(R\d+|RZ)(?:\+(?=U|-?0))?)?(?:(UR\d+|URZ)(?:\+(?=-?0))?)?(-?0x[0-9a-f]+)?\]")
 _COPIES = re.compile(r"\[UR(\d+)\]")

@@ -11,13 +11,13 @@ from functools import cached_property
 from ...errors import UnsupportedError
 from ...marks import operations
 from ...marks.grammar import Mark
+from ...ptx.operations import EACH, FIRST, ONE, executing_lanes
 from ..cubin.instructions import BYTES, Instruction
-from . import operands, warps
-from .code import NEVER, Machine, Text
+from . import operands, uniform_code
+from .basic_blocks import NEVER, Machine, Text
+from .mark_order import Spot
 from .operands import Source
-from .paths import Spot
 
-_FIRST, _ONE, _EACH = "first:", "one:", "each:"
 _CODES = {
     "init": r"SYNCS\.EXCH\.64",
     "arrive": r"SYNCS\.ARRIVE\.TRANS64\b.*",
@@ -141,8 +141,8 @@ class Pipeline:
             for over in dict.fromkeys(wait.over for wait in self._waits[statement]):
                 yield Spot(leave, over, 0, False)
             return
-        how, left = _how(mark.operand or "0")
-        if how in (_ONE, _EACH) or not left.isdecimal():
+        how, left = executing_lanes(mark.operand or "0")
+        if how in (ONE, EACH) or not left.isdecimal():
             raise self._refuse(mark, "its lanes are not known")
         for block, place, one in self._copies(mark, between[-1]):
             if one.conditional:
@@ -158,7 +158,7 @@ class Pipeline:
 
     def _instant(self, number: int, mark_at: int) -> Iterator[Spot]:
         mark, kernel = self.text.labels.marks[number], self.text.labels.kernel
-        known, (how, _) = self._known(mark), _how(mark.operand or "0")
+        known, (how, _) = self._known(mark), executing_lanes(mark.operand or "0")
         statement = next(n for n in range(mark_at, len(kernel.statements)) if kernel.statements[n].mark is None)
         if known.operation == "bytes":
             raise self._refuse(mark, "its number of bytes is only known when it runs")
@@ -170,7 +170,7 @@ class Pipeline:
             else:
                 register, uniform, offset = operands.address(one)
                 source = Source(one.at, register, uniform, offset, fixed=fixed, guard=guard)
-            voted = how == _ONE and guard.lstrip("@!").startswith("P")
+            voted = how == ONE and guard.lstrip("@!").startswith("P")
             yield Spot(number, at, 0, False, source=replace(source, voted=voted))
 
     def _lanes(self, mark: Mark, how: str, statement: int) -> int:
@@ -179,13 +179,13 @@ class Pipeline:
         Lane 0 records. If the warp's lanes run the operation's block equally often, lane 0 does as often as the others.
         """
         block = self.text.block[statement]
-        if how == _FIRST:
+        if how == FIRST:
             return 0
-        if how == _EACH or not warps.together(self.text, block):
+        if how == EACH or not uniform_code.runs_uniformly(self.text, block):
             raise self._refuse(mark, "which lanes of a warp execute it is not known")
-        if how == _ONE:
+        if how == ONE:
             return 0
-        if mark.when is not None and not warps.whole(self.text.labels.kernel, mark.when):
+        if mark.when is not None and not uniform_code.is_warp_uniform(self.text.labels.kernel, mark.when):
             raise self._refuse(mark, f"which lanes have its predicate {mark.when} is not known")
         return _ALL_LANES
 
@@ -206,7 +206,7 @@ class Pipeline:
             passed = branch.target != one.at
             if branch.name == "BRA" and branch.conditional and self.code.statements.get(branch.at) == statement:
                 return branch.at, _contrary(branch.guard) if passed else branch.guard
-        if how == _ONE and one.name == "UTMALDG":  # which is issued for the warp once
+        if how == ONE and one.name == "UTMALDG":  # which is issued for the warp once
             return one.at, ""
         raise self._refuse(mark, f"its predicate {mark.when} is not known in the machine code")
 
@@ -297,11 +297,6 @@ def _again(branch: Instruction, wait: Instruction) -> bool:
     """True if an instruction branches to a wait when it fails."""
     over = wait.operands[0]
     return branch.name == "BRA" and branch.target == wait.at and branch.guard == f"@!{over}"
-
-
-def _how(operand: str) -> tuple[str, str]:
-    found = next((how for how in (_FIRST, _ONE, _EACH) if operand.startswith(how)), "")
-    return found, operand.removeprefix(found)
 
 
 def _contrary(guard: str) -> str:

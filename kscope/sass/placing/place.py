@@ -10,10 +10,10 @@ from ...errors import UnsupportedError
 from ...marks.grammar import Mark
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin.instructions import Instruction
-from . import paths, pipeline, values
-from .code import LANDMARKS, Machine, Text
+from . import mark_order, pipeline, record_values
+from .basic_blocks import LANDMARKS, Machine, Text
 from .copies import Copy, Position, Unit, unit
-from .paths import Spot
+from .mark_order import Spot
 
 _WAITS = frozenset({"BAR", "SYNCS", "DEPBAR", "WARPGROUP"})
 """A clock read directly after these is issued before they complete."""
@@ -69,9 +69,9 @@ def spots(text: Text, machine: Machine) -> tuple[Spot, ...]:
         spot, reached[within] = _Placing(text, machine, one, copy).spot(number, reached.get(within, (0, 0)))
         found.append((copy.number, ranks[number], spot))
     placed = tuple(spot for _, _, spot in sorted(found, key=lambda item: (item[2].at, item[2].after, item[0], item[1])))
-    placed = paths.ordered(text, placed)
-    paths.check(text, proved, placed)
-    values.check(text, proved, placed)
+    placed = mark_order.ordered(text, placed)
+    mark_order.check(text, proved, placed)
+    record_values.check(text, proved, placed)
     return placed
 
 

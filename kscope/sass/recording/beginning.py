@@ -8,7 +8,7 @@ from functools import partial
 
 from ... import ptx
 from ...errors import UnsupportedError
-from ..cubin.control import Control
+from ..cubin.control_codes import Control
 from ..cubin.insertion import New
 from ..encoding import writing
 from . import fragments
@@ -60,7 +60,7 @@ def begun(
     Raises:
         UnsupportedError: there are too few registers.
     """
-    where = dict(_placed(chosen, free, fragments.rows(fragments.between(kernel))))
+    where = dict(_placed(chosen, free, fragments.rows(fragments.passed_values(kernel))))
     low, high = (where[name] for name in _CONTROL)
     first, new = where[_GATE], partial(writing.new, arch=kernel.arch)
     loaded, block = Control(writes=board), f"desc[UR{pair}][R{low}.64"

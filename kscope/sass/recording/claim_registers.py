@@ -8,7 +8,7 @@ from itertools import chain
 
 from ...errors import UnsupportedError
 from ..checks import hazards
-from ..cubin.control import SCOREBOARDS
+from ..cubin.control_codes import SCOREBOARDS
 from ..cubin.instructions import BYTES, Function, Instruction
 from . import fragments, registers
 from .fragments import Fragment
@@ -28,7 +28,7 @@ class Known:
     flying: Mapping[int, frozenset[str]]
 
 
-def free(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) -> tuple[list[int], list[int]]:
+def free_registers(known: Known, at: int, taken: frozenset[int], state: frozenset[int]) -> tuple[list[int], list[int]]:
     """Registers without a value before an instruction of the entry's block: those that no earlier instruction uses; and
     all that no instruction in flight uses, including those of the lane's state.
     """
@@ -132,7 +132,9 @@ def _used(one: Instruction) -> list[int]:
     return [board for board in (code.writes, code.reads, *code.waits) if board is not None]
 
 
-def stays(claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], early: frozenset[int]) -> dict[str, int]:
+def lasting_values(
+    claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], early: frozenset[int]
+) -> dict[str, int]:
     """The values of the begin that can be in the claim's registers from the entry on, with these registers.
 
     Args:
@@ -153,7 +155,7 @@ def stays(claim: Fragment, values: tuple[str, ...], chosen: Mapping[int, int], e
     return found
 
 
-def untouched(claim: Fragment, chosen: Mapping[int, int]) -> frozenset[int]:
+def unwritten_registers(claim: Fragment, chosen: Mapping[int, int]) -> frozenset[int]:
     """The claim's registers that nothing writes before all values have been loaded."""
     last = max(claim.comes)
     written = {f"R{number}" for at in claim.comes for _, number in claim.enters(at)}

@@ -10,14 +10,14 @@ from ...errors import UnsupportedError
 from ..checks import hazards
 from ..checks.hazards import CONTROL_FLOW
 from ..cubin import insert
-from ..cubin.control import Control
+from ..cubin.control_codes import Control
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function
 from ..encoding.renaming import Names
-from . import beginning, claim_registers, fragments, liveness, registers, timing
+from . import beginning, claim_registers, fragments, liveness, registers, stall_cycles
 from .fragments import Fragment
+from .lane_state import State
 from .regions import Key
-from .state import State
 
 _LOADS = frozenset({"LDG", "LDGSTS", "LD", "UTMALDG", "UBLKCP"})
 _STOPS = frozenset({"SYNCS", "DEPBAR", "WARPGROUP", "BSSY", "WARPSYNC", "USETMAXREG"})
@@ -51,7 +51,7 @@ class Claim:
     highest: int
 
 
-def placed(
+def place_claim(
     function: Function,
     claim: Fragment,
     kernel: ptx.Kernel,
@@ -98,7 +98,7 @@ def placed(
     raise AssertionError("the entry is always tried")
 
 
-def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
+def with_return(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...]:
     """The claim's code, which jumps back to the code after the test, which may begin with a mark.
 
     Args:
@@ -110,7 +110,7 @@ def back(claim: Claim, put: dict[int, list[New]], tested: int) -> tuple[New, ...
     if tested < len(here):
         here[tested] = replace(here[tested], label=name)
         return claim.behind
-    return tuple(replace(one, to=insert.own(claim.at)) if one.to == name else one for one in claim.behind)
+    return tuple(replace(one, to=insert.label_of(claim.at)) if one.to == name else one for one in claim.behind)
 
 
 def _late(function: Function, stores: int) -> int:
@@ -141,22 +141,22 @@ def _at(
     written: frozenset[int],
 ) -> Claim:
     function, state = known.function, allocation.state
-    early, late = claim_registers.free(known, at, written, state.registers | _of_ids(allocation, written))
+    early, late = claim_registers.free_registers(known, at, written, state.registers | _of_ids(allocation, written))
     boards, gate, loaded = claim_registers.boards(function, at)
-    second = claim_registers.blocks(claim, early, late, there(claim, kernel, state), state.registers)
-    stays = claim_registers.stays(claim, fragments.between(kernel), second, frozenset(early))
-    used = frozenset(second.values()) - claim_registers.untouched(claim, second)
+    second = claim_registers.blocks(claim, early, late, registers_of_values(claim, kernel, state), state.registers)
+    stays = claim_registers.lasting_values(claim, fragments.passed_values(kernel), second, frozenset(early))
+    used = frozenset(second.values()) - claim_registers.unwritten_registers(claim, second)
     others = [one for one in early if one not in used]
     predicate, descriptor = free_predicate(function, loaded), fragments.descriptor(claim)
     begin = beginning.begun(kernel, stays, others, gate, control, predicate, descriptor, state.descriptor)
     place = Place(known, at, written, late, second, boards, gate)
     test, cold, rare, highest = claimed(place, claim, kernel, allocation, begin.where)
     begins, loads = begin.clocks, begin.loads
-    parts = [timing.with_least_stalls(one, function.arch) for one in (begins, loads, test)]
+    parts = [stall_cycles.with_least_stalls(one, function.arch) for one in (begins, loads, test)]
     if loaded == at:  # with all waits in between
-        parts = [parts[0], [], timing.with_least_stalls([*loads, *test], function.arch)]
+        parts = [parts[0], [], stall_cycles.with_least_stalls([*loads, *test], function.arch)]
     if not at:
-        parts = [timing.with_least_stalls([*begins, *loads, *test], function.arch), [], []]
+        parts = [stall_cycles.with_least_stalls([*begins, *loads, *test], function.arch), [], []]
     return Claim(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), tuple(cold), tuple(rare), loaded, at, highest)
 
 
@@ -194,7 +194,7 @@ def claimed(
 
     where: registers of the begin's values.
     """
-    state, function, values = allocation.state, place.known.function, fragments.between(kernel)
+    state, function, values = allocation.state, place.known.function, fragments.passed_values(kernel)
     label, back = f"{_LABEL}{place.name}", f"{_BACK}{place.name}"
     uniform = claim_registers.uniform(place.known, claim.used("UR"), place.at, state.warp_wide)
     predicates, saved = claim_registers.predicates(function, claim, place.at)
@@ -229,7 +229,7 @@ def claimed(
     highest = max(*where.values(), *place.chosen.values(), *left[: len(saved)])
     first, *rest = [*keep, *code]
     start = [replace(first, label=label)] if not first.label else [state.new("NOP", label=label), first]
-    cold, rare = (timing.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
+    cold, rare = (stall_cycles.with_least_stalls(one, function.arch) for one in ([*start, *rest, *after], behind))
     return test, cold, rare, highest
 
 
@@ -238,7 +238,7 @@ def _names(kernel: ptx.Kernel) -> tuple[str, ...]:
     return fragments.STATE if kernel.sized else fragments.STATE[:-1]
 
 
-def there(claim: Fragment, kernel: ptx.Kernel, state: State) -> dict[int, int]:
+def registers_of_values(claim: Fragment, kernel: ptx.Kernel, state: State) -> dict[int, int]:
     """Registers of the claim in which such a value may remain."""
     kept = {n: _of(state, name) for n, name in enumerate(_names(kernel))}
     return claim_registers.left_there(claim, {n: int(one[1:]) for n, one in kept.items() if one[0] == "R"})

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
-from ..placing.code import Machine
+from ..placing.basic_blocks import Machine
 from . import rows
-from .later import Later
+from .deferred_records import Later
 from .regions import Key, Record
 from .registers import EXTRA, RECORD, UNIFORM, Allocation
-from .sinks import Copy, Where, block_of, instant, loop_of, plain, uniform
 from .sites import Site
+from .store_places import Copy, Where, block_of, instant, loop_of, plain, uniform
 
 _STORE = "STG"
 _WORDS = (0, 2, 3)

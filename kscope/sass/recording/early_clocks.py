@@ -15,7 +15,7 @@ from .sites import Site
 _ACTS = ("enter", "clock", "exit")
 
 
-def placed(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int) -> list[Site]:
+def with_early_clocks(sites: Sequence[Site], chosen: Allocation, busy: Set[int], most: int) -> list[Site]:
     """The same sites; records whose begin would wait get a register for it while any are left.
 
     Args:

@@ -9,16 +9,16 @@ from ...capture import layout, wire
 from ...errors import UnsupportedError
 from ..checks import hazards
 from ..cubin import insert
-from ..cubin.control import SCOREBOARDS, Control
+from ..cubin.control_codes import SCOREBOARDS, Control
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
-from ..placing import code
-from . import fragments, registers, timing
-from .state import State
+from ..placing import basic_blocks
+from . import fragments, registers, stall_cycles
+from .lane_state import State
 
 _END = "end"
 """Label of the end."""
-_READERS = code.LANDMARKS | {"LDL", "STL"}
+_READERS = basic_blocks.LANDMARKS | {"LDL", "STL"}
 """Memory instructions that read registers, also those of local memory, which are no landmarks."""
 
 
@@ -39,7 +39,7 @@ def read_before(function: Function, at: int, state: State, replaced: Collection[
     return {}
 
 
-def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
+def jump_to_end(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
     """At an exit: jump to the end of the slab in threads that record."""
     if leaves.conditional:
         # the others continue; these leave by a separate exit, because their predicate may be overwritten
@@ -47,7 +47,7 @@ def leaves(function: Function, leaves: Instruction, state: State) -> Iterator[Ne
         if leaves.guard.lstrip("@!").startswith("U"):
             raise UnsupportedError(f"{function.name} leaves by a uniform predicate at {leaves.at:#x}")
         code = Control(stall=5, waits=leaves.control.waits)
-        yield state.new(f"@{guard} BRA `()", code, to=insert.own(leaves.at), borrowed=guard.lstrip("!"))
+        yield state.new(f"@{guard} BRA `()", code, to=insert.label_of(leaves.at), borrowed=guard.lstrip("!"))
     on = state.on
     if on is None:  # at an exit, no predicate has a value for those that leave
         on = 0
@@ -91,7 +91,7 @@ def end(state: State, last: str) -> list[New]:
     )
     waits = Control(waits=frozenset(SCOREBOARDS))  # read by the kernel's last stores
     first, *rest = texts
-    return timing.with_least_stalls(
+    return stall_cycles.with_least_stalls(
         [state.new(first, waits, label=_END), *(_new(state, one) for one in rest)], state.arch
     )
 

@@ -15,8 +15,9 @@ from ...capture import wire
 from ...errors import UnsupportedError
 from ...machine_code import elf
 from ...marks.strategies import AllThreads
-from ..cubin import info
-from ..cubin.control import Control, controlled
+from ..cubin import attributes
+from ..cubin.attributes import Attribute
+from ..cubin.control_codes import Control, controlled
 from ..cubin.insertion import New
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import forms, renaming, writing
@@ -40,7 +41,7 @@ place in the slab's ring.
 _PAIRS = {"ctl": "ks_ctl", "c": "ks_c", "g": "ks_g", "base": "ks_base"}
 
 
-def between(kernel: ptx.Kernel) -> tuple[str, ...]:
+def passed_values(kernel: ptx.Kernel) -> tuple[str, ...]:
     """The values that the claim takes from the begin."""
     clocks = "c lo", "c hi", "g lo", "g hi", "d"
     return ("epoch", "stripes", "warps", "sampled", "ctl lo", "ctl hi", *clocks, *(["last"] * kernel.sized))
@@ -58,12 +59,12 @@ def text(kernel: ptx.Kernel) -> str:
         f"{_out(STATE if kernel.sized else STATE[:-1])}"
     )
     return (
-        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(between(kernel))}"
+        f".visible .entry {NAME}()\n{{\n{ptx.declarations(kernel, ())}\t.reg .b32 ks_d;\n{_in(passed_values(kernel))}"
         f"{_begun()}{units}{ptx.attempt(kernel, True)}{ptx.claim(kernel, True)}{goes}{ptx.again(kernel)}}}\n"
     )
 
 
-def alone(kernel: ptx.Kernel) -> bool:
+def is_one_lane(kernel: ptx.Kernel) -> bool:
     """True if at most one lane of a warp records, lane 0, so that its state may be in uniform registers."""
     return kernel.arch >= _UNIFORM_OPERANDS and AllThreads().spec not in kernel.specs and not kernel.late
 
@@ -128,7 +129,7 @@ class Fragment:
     """
 
     instructions: tuple[Instruction, ...]
-    attributes: tuple[info.Attribute, ...]
+    attributes: tuple[Attribute, ...]
     name: str
     comes: Mapping[int, int]
     goes: Mapping[int, int]
@@ -164,13 +165,13 @@ class Fragment:
 
     def listed(self, at: int) -> tuple[int, ...]:
         """Numbers of the attributes that list the instruction at an address, but for those of exits."""
-        found = (one.number for one in self.attributes if at in info.addresses(one))
-        return tuple(number for number in found if number != info.EXITS)
+        found = (one.number for one in self.attributes if at in attributes.addresses(one))
+        return tuple(number for number in found if number != attributes.EXITS)
 
     @property
-    def stack(self) -> tuple[info.Attribute, ...]:
+    def stack(self) -> tuple[Attribute, ...]:
         """The attribute with the size of its stack."""
-        return tuple(one for one in self.attributes if one.number == info.STACK)
+        return tuple(one for one in self.attributes if one.number == attributes.STACK)
 
 
 def read(file: elf.Elf, function: Function) -> Fragment:
@@ -190,8 +191,8 @@ def read(file: elf.Elf, function: Function) -> Fragment:
     fences = {one.at for one in code if one.operands[1:] == ("SR_CLOCKLO",) or goes.get(one.at) == _FENCE}
     goes = {at: number for at, number in goes.items() if at not in fences}
     zeros = _zeros(code, {*comes, *goes, *fences}) | fences
-    attributes = info.read(own.content) if own is not None else ()
-    return Fragment(tuple(code), attributes, function.name, comes, goes, zeros, function.arch)
+    listed = attributes.read(own.content) if own is not None else ()
+    return Fragment(tuple(code), listed, function.name, comes, goes, zeros, function.arch)
 
 
 def _door(one: Instruction, name: str, first: int) -> int | None:
@@ -286,12 +287,16 @@ def spliced(
             branch = forms.word("BRA `()", Control(stall=5), fragment.arch)
             guarded = branch & ~(0xF << 12) | renaming.renamed(one, names) & 0xF << 12
             made = [
-                New(controlled(guarded, code_here), to=f"{prefix}{exits[0]:x}", seen=renaming.seen(one, names, "BRA"))
+                New(
+                    controlled(guarded, code_here),
+                    to=f"{prefix}{exits[0]:x}",
+                    seen=renaming.renamed_operands(one, names, "BRA"),
+                )
             ]
         else:
             counted |= {board for board in (own.writes, own.reads) if board is not None}
             to = None if one.target is None else f"{prefix}{one.target:x}"
-            seen, proof = renaming.seen(one, names), partial(renaming.same, one=one, names=names)
+            seen, proof = renaming.renamed_operands(one, names), partial(renaming.same, one=one, names=names)
             made = [New(controlled(seen.word, code_here), to, listed=fragment.listed(one.at), proof=proof, seen=seen)]
         if one.at in fragment.goes:  # the target registers may have been in use until here
             waits |= {boards[board] for board in counted}

@@ -14,28 +14,28 @@ from ...errors import UnsupportedError
 from ...machine_code import control_words, elf
 from ...marks.grammar import Mark
 from ...marks.strategies import Elected
-from ..checks import checking, hazards, register_limits
+from ..checks import hazards, kernel_check, register_limits
 from ..cubin import insert, reading, sections
-from ..cubin.control import Control, control
+from ..cubin.control_codes import Control, control
 from ..cubin.insertion import Insertion, New
 from ..cubin.instructions import BYTES, Function
 from ..encoding import forms
-from ..placing import code, labels, paths, pipeline, place
+from ..placing import basic_blocks, labels, mark_order, pipeline, place
 from . import (
-    choosing,
+    borrowed_registers,
     claiming,
     deferring,
     early_clocks,
     ending,
     fragments,
-    kept_segments,
-    lending,
+    instruction_regions,
     marking,
-    narrow,
     partitions,
     records,
     regions,
+    register_choice,
     registers,
+    released_registers,
     rows,
     sites,
     stores_in_flight,
@@ -67,12 +67,12 @@ class Recorded:
     registers: tuple[int, int]
     warps: tuple[int, int]
     marks: tuple[Mark, ...]
-    spots: tuple[paths.Spot, ...]
+    spots: tuple[mark_order.Spot, ...]
     layouts: tuple[RowLayout, ...] = ()
     shared: Mapping[int, int] = field(default_factory=dict)
 
 
-def recorded(
+def record_kernel(
     text: str,
     kernel: ptx.Kernel,
     assemble: Assembler,
@@ -107,7 +107,7 @@ def recorded(
     kernel = _of_lane_0(replace(kernel, anchored=False), labeled)
     _check_options(kernel)
     regions.check(labeled, kernel.specs[0])
-    found, paired = regions.records(labeled), regions.together(code.Text(labeled))
+    found, paired = regions.records(labeled), regions.overlapping_records(basic_blocks.Text(labeled))
     # the claim is assembled, and read, with the labeled text: each call of the tools costs half a second
     with ThreadPoolExecutor(2) as pool:
         plain = None if others is not None else pool.submit(assemble, labeled.plain, False)
@@ -122,26 +122,26 @@ def recorded(
     _check_same_code(file, labeled_file, function)
     if 0 in function.targets:
         raise UnsupportedError(f"{function.name} runs its first instruction again")
-    machine = code.Machine(function, labels.statements(labeled_file, function, labeled))
-    spots = place.spots(code.Text(labeled), machine)
-    machine = pipeline.Pipeline(code.Text(labeled), machine).relabeled
+    machine = basic_blocks.Machine(function, labels.statements(labeled_file, function, labeled))
+    spots = place.spots(basic_blocks.Text(labeled), machine)
+    machine = pipeline.Pipeline(basic_blocks.Text(labeled), machine).relabeled
     of_pipeline = _of_pipeline(labeled)
-    plan = rows.planned(code.Text(labeled), machine, found, spots, paired, kernel)
+    plan = rows.planned(basic_blocks.Text(labeled), machine, found, spots, paired, kernel)
     plan = deferring.divided(machine, plan, of_pipeline)
-    before, threads = choosing.counts(file, function)
-    spans = choosing.spans(plan, function)
-    free = registers.Pool(function, kernel.sized, plan.counts, fragments.alone(kernel), spans)
-    together = plan.together | lending.Lender(function).overlapping(spans)
-    fitting = choosing.Fitting(threads, function.arch, blocks)
+    before, threads = register_choice.counts(file, function)
+    spans = register_choice.spans(plan, function)
+    free = registers.Pool(function, kernel.sized, plan.counts, fragments.is_one_lane(kernel), spans)
+    together = plan.together | borrowed_registers.Lender(function).overlapping(spans)
+    fitting = register_choice.Fitting(threads, function.arch, blocks)
     apart = deferring.candidates(machine, plan.placed, of_pipeline)
-    chosen = choosing.chosen(free, plan.records, together, apart, before, fitting)
+    chosen = register_choice.choose_registers(free, plan.records, together, apart, before, fitting)
     most = min(fitting.most(max(before, chosen.count)), free.fewest + registers.EXTRA)
     stores = min((one.spot.next for one in plan.placed if one.act not in marking.STARTS), default=function.size)
     sites = [_site(labeled, one, chosen, machine) for one in plan.placed]
     uses = [stores_in_flight.Use(one.spot, one.act, one.quad) for one in sites if one.act != "clock"]
-    waiting = stores_in_flight.waiting(function, uses)
+    waiting = stores_in_flight.waiting_marks(function, uses)
     sites = [replace(one, waits=one.spot in waiting) for one in sites]
-    fewest = register_limits.fewest(function)
+    fewest = register_limits.fewest_registers(function)
     highest = fitting.most(max(before, chosen.count))
     constant = control_words.offset(file)
     address = None if moved else constant
@@ -149,13 +149,13 @@ def recorded(
 
     def finished(deferral: deferring.Deferral, parted: bool = False) -> Recorded:
         chosen, state = deferral.chosen, deferral.chosen.state
-        sites = early_clocks.placed(deferral.sites, chosen, free.busy, most)
+        sites = early_clocks.with_early_clocks(deferral.sites, chosen, free.busy, most)
         if parted:
-            claims = partitions.placed(
+            claims = partitions.place_claims(
                 machine, claim, kernel, chosen, sites, deferral.stores.keys(), address, fewest, highest
             )
         else:
-            claims = (claiming.placed(function, claim, kernel, chosen, _opened(sites), stores, address, most),)
+            claims = (claiming.place_claim(function, claim, kernel, chosen, _opened(sites), stores, address, most),)
         end = ending.end(state, records.last(state, kernel.last))
         used = max(*(one.highest for one in claims), ending.highest(end) if plan.counts else 0)
         used = max(used, *(one.aside or 0 for one in sites), 0)
@@ -167,20 +167,22 @@ def recorded(
             put.setdefault(where.at, []).extend(where.test)
         tested = [len(put[where.at]) for where in claims]
         writer = records.Writer(state, records.last(state, kernel.last), chosen.low)
-        made = marking.placed(function, sites, writer, frozenset(one.at for one in claims), free.busy, deferral.stores)
+        made = marking.place_marks(
+            function, sites, writer, frozenset(one.at for one in claims), free.busy, deferral.stores
+        )
         if not deferring.in_order(deferral, made.before):
             raise UnsupportedError("a record would be stored in front of an earlier one")
         for at, some in made.before.items():
             put.setdefault(at, []).extend(some)
         if chosen.low is not None and chosen.narrow is not None:
-            put.setdefault(chosen.narrow.begin, []).extend(narrow.moves(state, chosen.low))
+            put.setdefault(chosen.narrow.begin, []).extend(released_registers.moves(state, chosen.low))
             for at in chosen.narrow.ends:
-                put[at] = [*narrow.moves(chosen.low, state), *put.get(at, [])]
+                put[at] = [*released_registers.moves(chosen.low, state), *put.get(at, [])]
         for at in chosen.waits:
             put.setdefault(at, []).append(state.new("NOP", Control(stall=1, waits=frozenset({state.scoreboard}))))
         for one in function.instructions:
             if one.name == "EXIT":
-                put.setdefault(one.at, []).extend(ending.leaves(function, one, state))
+                put.setdefault(one.at, []).extend(ending.jump_to_end(function, one, state))
                 controls |= ending.read_before(function, one.at, state, made.replaced)
         controls |= _counted(function, put, controls, made.replaced)
         controls |= _moved(put, made.replaced)
@@ -188,7 +190,11 @@ def recorded(
             put,
             made.after,
             [
-                *(new for where, many in zip(claims, tested, strict=True) for new in claiming.back(where, put, many)),
+                *(
+                    new
+                    for where, many in zip(claims, tested, strict=True)
+                    for new in claiming.with_return(where, put, many)
+                ),
                 *end,
                 *(new for where in claims for new in where.aside),
             ],
@@ -198,10 +204,10 @@ def recorded(
             replaced=made.replaced,
         )
         out = insert.inserted(data, function, insertion)
-        checking.check(out, function, insertion, made.holding)
-        out = kept_segments.kept(out, insertion, machine, code.Text(labeled))
+        kernel_check.check(out, function, insertion, made.holding)
+        out = instruction_regions.with_regions(out, insertion, machine, basic_blocks.Text(labeled))
         out = _noted(out, function, insertion)
-        warps = (choosing.warps(before, function.arch), choosing.warps(count, function.arch))
+        warps = (register_choice.warps(before, function.arch), register_choice.warps(count, function.arch))
         return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
 
     for kinds in deferring.ALL_KINDS:
@@ -221,7 +227,7 @@ def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> Non
 
 def _noted(data: bytes, function: Function, insertion: Insertion) -> bytes:
     """The cubin with a note about the moves of the control block's address, if it has any."""
-    found = {new.half: at for at, new in insert.added(function, insertion).items() if new.half}
+    found = {new.half: at for at, new in insert.inserted_addresses(function, insertion).items() if new.half}
     if not found:
         return data
     return control_words.noted(data, control_words.Moves(function.name, found["low"], found["high"]))
@@ -252,17 +258,17 @@ def _check_options(kernel: ptx.Kernel) -> None:
         (f"fill={options.fill!r}", options.fill == "ring"),
         (f"clock={options.clock!r}", options.clock == "cycles"),
         (f"the strategies {', '.join(kernel.specs)}", len(kernel.specs) == 1 and not kernel.late),
-        (f"sm_{kernel.arch}", forms.known(kernel.arch)),
+        (f"sm_{kernel.arch}", forms.has_forms(kernel.arch)),
     ):
         if not known:
             raise UnsupportedError(f"{what} is not supported")
 
 
 def _site(
-    labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: code.Machine
+    labeled: labels.Labeled, placed: rows.Placed, chosen: registers.Allocation, machine: basic_blocks.Machine
 ) -> sites.Site:
     spot, quad = placed.spot, chosen.quads[placed.record.key]
-    statement = labeled.points[spot.mark]
+    statement = labeled.recording[spot.mark]
     held = tuple(None if at is None else machine.function.instructions[at // BYTES] for at in (spot.value, spot.when))
     value, when = labeled.constants(statement)
     both, own = (held[0], held[1]), quad in chosen.own

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from ..checks import hazards
 from ..checks.hazards import CONTROL_FLOW
-from ..cubin.control import Control, control, controlled
+from ..cubin.control_codes import Control, control, controlled
 from ..cubin.insertion import New, Word
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import writing
 from ..placing import place
-from ..placing.code import LANDMARKS
-from . import registers, spreading, timing
-from .later import PREDICATES, Later
+from ..placing.basic_blocks import LANDMARKS
+from . import interleaving, registers, stall_cycles
+from .deferred_records import PREDICATES, Later
 from .records import Steps, Writer
 from .sites import Needed, Site
 
@@ -50,7 +50,7 @@ class Marks:
     holding: dict[int, Word] = field(default_factory=dict)
 
 
-def placed(
+def place_marks(
     function: Function,
     sites: Sequence[Site],
     writer: Writer,
@@ -73,8 +73,12 @@ def placed(
     made, clocks = Marks(), dict[int, _Clock]()
     for at, some in left.items():
         predicates = Needed(needed[at], registers.calm_predicates(function, at))
-        made.before[at] = list(timing.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some.sites)))
-        made.before[at] += timing.with_least_stalls(writer.at(some.sites[0]).elsewhere(some, predicates), function.arch)
+        made.before[at] = list(
+            stall_cycles.nops(max(_CLOCK - _cycles(function, one.spot.at, at) for one in some.sites))
+        )
+        made.before[at] += stall_cycles.with_least_stalls(
+            writer.at(some.sites[0]).elsewhere(some, predicates), function.arch
+        )
     all_writers = writer
     for number, site in enumerate(sites):
         spot, writer = site.spot, all_writers.at(site)
@@ -201,7 +205,7 @@ def _spread(
         before[known.at].insert(known.last, read)
     else:
         stops = place.STOPS if spot.behind_wait and known is None else 0
-        groups = spreading.spread([read], quiet if stops else (), arch, stops)
+        groups = interleaving.spread([read], quiet if stops else (), arch, stops)
         many = next(place for place, group in enumerate(groups) if group)
         here = before.setdefault(starts[many], [])
         here.extend(groups[many])
@@ -210,7 +214,7 @@ def _spread(
     late = (around.delay - many if around.delay else _late(left, open_end)) if follows else 0
     most = late if late or any(one.name in _TENSORS for one in left) else len(left)
     bounds = [(0, 0), *[_bounds(site, left)] * len(early), *[(late, most)] * len(follows)]
-    groups = spreading.spread([read, *early, *follows], left, arch, bounds=bounds)
+    groups = interleaving.spread([read, *early, *follows], left, arch, bounds=bounds)
     for start, group in zip(starts[many:], groups, strict=True):
         for new in group:
             if new.seen is read.seen:  # with the cycles that it takes

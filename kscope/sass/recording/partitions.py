@@ -1,17 +1,14 @@
 """Claims of a kernel whose warps part at its entry: one on each way.
 
-A warp waits for the answer of its claim. If a kernel's warps part at its entry, into those that copy and those that
-multiply, all warps of a block then wait for those that initialize its barriers: the claim comes after the first work.
-
-        begin, loads of the gate
-    @P0 BRA multiply
-        test, claim                         these warps wait for the others
-        ...
-    multiply:
-        initialize the barriers             their clocks
-        wait for the other warps
-        test, claim                         the first copies are on their way
-        store the records of the barriers
+    begin, loads of the gate
+@P0 BRA multiply
+    test, claim                         these warps wait for the others
+    ...
+multiply:
+    initialize the barriers             their clocks
+    wait for the other warps
+    test, claim                         the first copies are on their way
+    store the records of the barriers
 """
 
 from __future__ import annotations
@@ -20,16 +17,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ... import ptx
 from ...errors import UnsupportedError
-from ...util.flow import reached
+from ...util.graph_walks import reached
 from ..checks import hazards
-from ..placing.code import LOADS, Machine
-from . import beginning, claim_registers, claiming, fragments, liveness, registers, sinks, timing
+from ..placing.basic_blocks import LOADS, Machine
+from . import beginning, claim_registers, claiming, fragments, liveness, registers, stall_cycles, store_places
 from .claiming import Claim
 from .fragments import Fragment
 from .sites import Site
 
 
-def placed(
+def place_claims(
     machine: Machine,
     claim: Fragment,
     kernel: ptx.Kernel,
@@ -41,6 +38,9 @@ def placed(
     most: int,
 ) -> tuple[Claim, ...]:
     """Place a claim on each way after the entry.
+
+    A warp waits for the answer of its claim, and all warps of a block wait for those that initialize its barriers. So
+    the claim comes after the first work of each way.
 
     Args:
         machine: the kernel.
@@ -80,18 +80,23 @@ def placed(
     predicate = claiming.free_predicate(function, loaded)
     descriptor = fragments.descriptor(claim)
     begin = beginning.begun(kernel, {}, free, gates[0], control, predicate, descriptor, state.descriptor)
-    parts, made = [timing.with_least_stalls(some, function.arch) for some in (begin.clocks, begin.loads)], list[Claim]()
+    parts, made = (
+        [stall_cycles.with_least_stalls(some, function.arch) for some in (begin.clocks, begin.loads)],
+        list[Claim](),
+    )
     for number, (way, (at, some)) in enumerate(zip(ways, found, strict=True)):
         written = _written(sites, {*some, *(one.at for one in entry)})
-        _, every = claim_registers.free(known, at, written, frozenset())
+        _, every = claim_registers.free_registers(known, at, written, frozenset())
         late = [one for one in every if one < limit and one not in begin.where.values()]
-        chosen = claim_registers.blocks(claim, [], late, claiming.there(claim, kernel, state), state.registers)
+        chosen = claim_registers.blocks(
+            claim, [], late, claiming.registers_of_values(claim, kernel, state), state.registers
+        )
         boards, *_ = claim_registers.boards(function, at)
         behind = reached([way], lambda block: machine.flow.successors[block])
-        keys = frozenset(one.record.key for one in sites if sinks.block_of(machine, one) in behind)
+        keys = frozenset(one.record.key for one in sites if store_places.block_of(machine, one) in behind)
         place = claiming.Place(known, at, written, late, chosen, boards, gates[0], f" {number}", keys)
         test, cold, rare, highest = claiming.claimed(place, claim, kernel, allocation, begin.where)
-        tested = tuple(timing.with_least_stalls(test, function.arch))
+        tested = tuple(stall_cycles.with_least_stalls(test, function.arch))
         begins, loads = ((), ()) if number else map(tuple, parts)
         made.append(Claim(begins, loads, tested, tuple(cold), tuple(rare), loaded, at, highest))
     return tuple(made)
@@ -101,7 +106,7 @@ def _place(machine: Machine, way: int, sites: Sequence[Site], stores: Collection
     """The place of a way's claim, and the addresses of the code before it: where records are stored together, if
     nothing is stored before; else the beginning of the way.
     """
-    ahead, chain = machine.flow.predecessors[way], sinks.chain(machine, way)
+    ahead, chain = machine.flow.predecessors[way], store_places.chain(machine, way)
     code = [one.at for block in chain for one in machine.blocks[block]]
     here = [one for one in sites if one.spot.next in code and one.act not in ("enter", "clock")]
     late = code[-1] in stores and all(one.later and one.flag is None for one in here)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from ...capture import layout, wire
 from ...errors import UnsupportedError
-from ..cubin.control import Control
+from ..cubin.control_codes import Control
 from ..cubin.insertion import New, Word
 from ..encoding import forms
-from . import fragments, later, timing
+from . import deferred_records, fragments, stall_cycles
+from .lane_state import State
 from .sites import END, VALUE, Needed, Site, about, barrier, constants, guarded
-from .state import State
 
 _VALUE_TAKES = 6
 """Cycles from an instruction that makes a value to its readers."""
@@ -92,7 +92,9 @@ class Writer:
         if site.later:
             values = [new(text) for text in barrier(site)]
             values = [one for one in values if one.borrowed]  # the others are made at the store
-            return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [*later.kept(site, state), *values], [])
+            return Steps(
+                new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [*deferred_records.kept(site, state), *values], []
+            )
         if site.act in ("exit", "clock"):
             return Steps(new(f"CS2R.32 R{site.clock}, SR_CLOCKLO", code), [], store if site.act == "exit" else [])
         read = new(f"CS2R.32 R{quad if site.aside is None else site.aside}, SR_CLOCKLO", code)
@@ -100,9 +102,9 @@ class Writer:
             return Steps(read, early, written if site.aside is None else [])
         return Steps(read, early, [*written, new(f"MOV R{quad + END}, R{quad}"), *store])
 
-    def elsewhere(self, some: later.Later, needed: Needed) -> list[New]:
+    def elsewhere(self, some: deferred_records.Later, needed: Needed) -> list[New]:
         """Store the records of sites that are stored later. needed: predicates that the code needs there."""
-        return later.stores(some, self.state, self.last, needed)
+        return deferred_records.stores(some, self.state, self.last, needed)
 
     def inserted(self, site: Site, needed: Needed) -> list[New]:
         """The code at a site's spot. needed: predicates that the code needs there."""
@@ -154,7 +156,7 @@ class Writer:
     def _point(self, site: Site, needed: Needed) -> Iterator[tuple[str, Control]]:
         """An instant or a counter: one clock is its begin and its end."""
         guard = guarded(site)
-        soon = Control(stall=timing.clock_cycles(self.state.arch))
+        soon = Control(stall=stall_cycles.clock_cycles(self.state.arch))
         yield f"{guard}CS2R.32 R{site.quad}, SR_CLOCKLO", self._waiting(soon)
         yield from ((text, Control(stall=_VALUE_TAKES)) for text in barrier(site))
         yield from ((text, Control()) for text in constants(site))
@@ -180,7 +182,7 @@ class Writer:
         if self.state.on is not None and not site.record.conditional and not site.guard:
             return self.state.on, False
         taken = {f"P{self.state.on}", site.guard.lstrip("@!"), *needed.predicates}
-        free = [number for number in range(later.PREDICATES) if f"P{number}" not in taken]
+        free = [number for number in range(deferred_records.PREDICATES) if f"P{number}" not in taken]
         if not free:
             if self.state.spare is None:
                 raise UnsupportedError(f"every predicate is in use at {site.spot.at:#x}")

@@ -9,8 +9,8 @@ from ...capture import layout
 from ...errors import UnsupportedError
 from ...marks.grammar import Mark
 from ...marks.operations import PIPELINE
-from ...marks.wide import is_wide
-from ..placing.code import Text
+from ...marks.wide_values import is_wide
+from ..placing.basic_blocks import Text
 from ..placing.labels import Labeled
 
 Key = tuple[str, str]
@@ -39,7 +39,7 @@ class Record:
 def records(labels: Labeled) -> tuple[Record, ...]:
     """The record of each mark, in the order of the marks."""
     by_key = dict[Key, list[tuple[int, Mark]]]()
-    for statement in labels.points:
+    for statement in labels.recording:
         mark = labels.mark(statement)
         by_key.setdefault(_key(mark), []).append((statement, mark))
     made = {key: _record(labels, key, some) for key, some in by_key.items()}
@@ -85,7 +85,7 @@ def check(labels: Labeled, spec: str) -> None:
             raise UnsupportedError("pins are not supported, because nothing is moved away from them there")
 
 
-def together(text: Text) -> frozenset[frozenset[Key]]:
+def overlapping_records(text: Text) -> frozenset[frozenset[Key]]:
     """Pairs of records that are needed at the same time.
 
     Raises:
@@ -110,18 +110,18 @@ def together(text: Text) -> frozenset[frozenset[Key]]:
     return frozenset(pair for pair in found if len(pair) == 2)
 
 
-def opened(text: Text) -> dict[int, tuple[str, ...]]:
+def open_regions(text: Text) -> dict[int, tuple[str, ...]]:
     """The regions that are open at each statement of a text, outermost first; a mark belongs to the regions around
     it.
     """
     before: dict[int, tuple[str, ...]] = {0: ()}
     work, found = [0], dict[int, tuple[str, ...]]()
-    points = frozenset(text.marks)
+    marks = frozenset(text.marks)
     while work:
         block = work.pop()
         names = before[block]
         for statement in text.within(block):
-            mark = text.labels.mark(statement) if statement in points else None
+            mark = text.labels.mark(statement) if statement in marks else None
             if mark is not None and mark.act == "exit":
                 names = tuple(name for name in names if name != mark.name)
             found[statement] = names
@@ -138,9 +138,9 @@ def _walked(text: Text, block: int, opened: tuple[str, ...]) -> Iterator[tuple[M
     """The marks of a block, each with the regions that are open after it; finally the regions that are open at its
     end.
     """
-    points = frozenset(text.marks)
+    marks = frozenset(text.marks)
     for statement in text.within(block):
-        if statement not in points:
+        if statement not in marks:
             continue
         mark = text.labels.mark(statement)
         if mark.act == "enter":
@@ -157,12 +157,12 @@ def _walked(text: Text, block: int, opened: tuple[str, ...]) -> Iterator[tuple[M
     yield None, opened
 
 
-def apart(records: Sequence[Record]) -> dict[Key, int]:
+def separate_numbers(records: Sequence[Record]) -> dict[Key, int]:
     """A number for each record: all have separate registers."""
     return {record.key: number for number, record in enumerate(dict.fromkeys(records))}
 
 
-def shared(records: Sequence[Record], together: frozenset[frozenset[Key]], more: int = 1) -> dict[Key, int]:
+def shared_numbers(records: Sequence[Record], together: frozenset[frozenset[Key]], more: int = 1) -> dict[Key, int]:
     """A number for each record: those that are not needed together share registers.
 
     Args:
@@ -181,11 +181,11 @@ def shared(records: Sequence[Record], together: frozenset[frozenset[Key]], more:
 def _colored(records: Sequence[Record], together: frozenset[frozenset[Key]], many: int) -> dict[Key, int] | None:
     """A number below `many` for each record, the least recently assigned one; None if these are too few."""
     found, last = dict[Key, int](), dict.fromkeys(range(many), -1)
-    for turn, record in enumerate(dict.fromkeys(records)):
+    for number, record in enumerate(dict.fromkeys(records)):
         busy = {found[key] for key in found if frozenset((key, record.key)) in together}
         free = [number for number in last if number not in busy]
         if not free:
             return None
         found[record.key] = min(free, key=lambda number: last[number])
-        last[found[record.key]] = turn
+        last[found[record.key]] = number
     return found

@@ -8,14 +8,14 @@ from functools import cached_property
 
 from ...errors import UnsupportedError
 from ..checks import register_limits
-from ..cubin.control import SCOREBOARDS
+from ..cubin.control_codes import SCOREBOARDS
 from ..cubin.instructions import BRANCHES, BYTES, Function, Instruction
-from .lending import Lender, Span
+from .borrowed_registers import Lender, Span
+from .lane_state import State
 from .liveness import live
-from .narrow import Narrow
-from .narrow import found as narrow_part
 from .regions import Key, Record
-from .state import State
+from .released_registers import Narrow
+from .released_registers import narrowest_part as narrow_part
 
 _ALIGNED = 4
 """Alignment of the uniform registers with a slab's address, as tested on a device."""
@@ -99,7 +99,7 @@ class Pool:
     @cached_property
     def room(self) -> dict[Key, int]:
         """The fewest registers of a thread where each record is used."""
-        fewest, lender = register_limits.fewest(self.function), Lender(self.function)
+        fewest, lender = register_limits.fewest_registers(self.function), Lender(self.function)
         used = {key: lender.inside(span) | span.ends for key, span in self.spans.items()}
         return {key: min((fewest[at] for at in some if at in fewest), default=NUMBERS) for key, some in used.items()}
 

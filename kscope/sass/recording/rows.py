@@ -10,9 +10,9 @@ from ... import ptx
 from ...capture import layout, wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
-from ..placing import paths
-from ..placing.code import Machine, Text
-from ..placing.paths import BEGIN, END, Spot
+from ..placing import mark_order
+from ..placing.basic_blocks import Machine, Text
+from ..placing.mark_order import BEGIN, END, Spot
 from .regions import Key, Record
 
 _SIZES = (6, 4)
@@ -94,8 +94,9 @@ def planned(
         enter dot      the same, if both may be at one spot
         exit dot       clock 2, and the store
 
-    Marks of a row follow each other on every path of the text, with no other mark in between, and always run; paths.py
-    has proved the same of the machine code. So nothing else is stored between a row's first clock and its store.
+    Marks of a row follow each other on every path of the text, with no other mark in between, and always run;
+    mark_order.py has proved the same of the machine code. So nothing else is stored between a row's first clock and its
+    store.
 
     Args:
         text, machine: the kernel.
@@ -114,7 +115,7 @@ def planned(
     if not rows:
         return alone(text, found, spots, together)
     try:
-        paths.check(text, machine, paths.ordered(text, _moved(spots, shared)))
+        mark_order.check(text, machine, mark_order.ordered(text, _moved(spots, shared)))
     except UnsupportedError:  # a clock that two marks share would be out of place for one of them
         return alone(text, found, spots, together)
     of = {mark: (row, clock) for row in rows for mark, clock in zip(row.marks, row.clocks, strict=True)}
@@ -240,6 +241,6 @@ def _behind(text: Text) -> Mapping[int, frozenset[int]]:
     number = {statement: mark for mark, statement in enumerate(text.marks)} | {END: END}
     events = {BEGIN: BEGIN} | dict(enumerate(text.marks))
     return {
-        mark: frozenset(number[one] for one in paths.following(text, event) if one in number)
+        mark: frozenset(number[one] for one in mark_order.following(text, event) if one in number)
         for mark, event in events.items()
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ...marks import operations
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
-from ..placing.paths import Spot
+from ..placing.mark_order import Spot
 from .regions import Record
 
 BEGIN, ID, END, VALUE = range(4)
@@ -41,7 +41,7 @@ class Site:
         more: records of the row that it stores, less one, if they are counted.
         aside: a register in which the first clock waits until the record is stored; None if it is read into the record.
         pipeline: the mark is one of a pipeline.
-        low: it is in the part of the kernel with few registers, see narrow.py.
+        low: it is in the part of the kernel with few registers, see released_registers.py.
         later: the record is stored elsewhere, see deferring.py.
         flag: a register that is not 0 while such a record waits to be stored; None if one always does.
         flagged: the flag is set elsewhere, and the guard still holds at the store.

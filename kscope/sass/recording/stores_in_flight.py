@@ -5,12 +5,13 @@ read yet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...util.graph_walks import settled
 from ..checks.hazards import successors
 from ..cubin.instructions import Function
-from ..placing.paths import Spot
+from ..placing.mark_order import Spot
 
 _Stored = tuple[frozenset[int], frozenset[int]]
 """Registers of the records that the last store but one, and the last one, may have stored."""
@@ -25,7 +26,7 @@ class Use:
     quad: int
 
 
-def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
+def waiting_marks(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
     """The spots of begins and instants that must wait, and of ends after one that only some lanes of a warp reach.
 
     Every store waits for the one before it, because both use the register of the address. The last store on each path
@@ -42,11 +43,9 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
     partly = {use.quad for use in uses if use.act == "exit" and use.spot.guard}
     by_address = {one.at: one for one in function.instructions}
     found = set[Spot]()
-    states: dict[int, _Stored] = {0: (frozenset(), frozenset())}
-    work = [0]
-    while work:
-        at = work.pop()
-        ahead, last = states[at]
+
+    def onward(at: int, stored: _Stored) -> Iterator[tuple[int, _Stored]]:
+        ahead, last = stored
         here = ahead | last  # clocks of one place may be read one after the other, before all its stores
         for use in (*before[at], *behind[at]):
             if (use.act != "exit" or use.quad in partly) and use.quad in here:
@@ -54,11 +53,9 @@ def waiting(function: Function, uses: Sequence[Use]) -> frozenset[Spot]:
             if use.act != "enter":
                 ahead, last = last, frozenset({use.quad})
                 here |= last
-        for to in successors(by_address[at]):
-            if to in by_address:
-                one, other = states.get(to, (frozenset(), frozenset()))
-                merged = one | ahead, other | last
-                if to not in states or merged != states[to]:
-                    states[to] = merged
-                    work.append(to)
+        yield from ((to, (ahead, last)) for to in successors(by_address[at]) if to in by_address)
+
+    settled(
+        {0: (frozenset[int](), frozenset[int]())}, onward, lambda one, other: (one[0] | other[0], one[1] | other[1])
+    )
     return frozenset(found)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope.analysis.critical import Edge, critical_path
+from kscope.analysis.critical_path import Edge, critical_path
 from kscope.analysis.idle import gaps
 from kscope.analysis.pipelines.edges import AT_MOST, EXACT, with_phases
 from kscope.analysis.pipelines.phases import phases

@@ -205,7 +205,7 @@ def everything(trace: kscope.Trace) -> None:
     occupancy.overview(trace, 16)
     occupancy.utilization(trace)
     occupancy.waves(trace)
-    gaps.between(trace)
+    gaps.gaps_by_neighbors(trace)
     gaps.longest(trace, 3)
     overlap.waits(trace)
     histogram.histograms(trace, 8)

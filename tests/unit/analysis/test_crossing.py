@@ -71,7 +71,7 @@ def test_gaps_in_a_region_have_neighbors_inside_the_region(rng: random.Random, o
                 gaps.END if b == end else one.spans[owners[b]][0],
             )
             want[around] = want.get(around, 0) + b - a
-    found = {(row.after, row.before): row.warp_time_ns for row in gaps.between(traces.trace(made), of)}
+    found = {(row.after, row.before): row.warp_time_ns for row in gaps.gaps_by_neighbors(traces.trace(made), of)}
     assert found == want
 
 

@@ -22,7 +22,7 @@ from kscope.errors import FormatError, MissingError, UsageError
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
 from kscope.lowering.lowered import Lowered
-from kscope.machine_code import occupancy, sass, tools
+from kscope.machine_code import disassembly, occupancy, tools
 from kscope.trace import Trace, decode
 
 IDS = {layout.record_id("probe", Kind.SPAN): "probe"}
@@ -35,9 +35,9 @@ def samples(root: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["loop_nvdisasm.txt", "loop_cuobjdump.txt"])
 def test_both_disassemblers_show_the_eight_instructions_between_the_marks(samples: Path, name: str) -> None:
-    [function] = sass.functions((samples / name).read_text())
+    [function] = disassembly.functions((samples / name).read_text())
     assert (function.name, len(function.instructions)) == ("ks", 289)
-    found = sass.sites(function, IDS)
+    found = disassembly.sites(function, IDS)
     [site] = found.sites
     assert (site.region, site.between, site.straight, found.unresolved) == ("probe", 8, True, ())
     between = [one.name for one in function.instructions if site.begin < one.at < site.end]
@@ -45,13 +45,13 @@ def test_both_disassemblers_show_the_eight_instructions_between_the_marks(sample
 
 
 def test_code_of_another_region_has_no_sites(samples: Path) -> None:
-    [function] = sass.functions((samples / "loop_nvdisasm.txt").read_text())
-    assert sass.sites(function, {layout.record_id("other", Kind.SPAN): "other"}).sites == ()
+    [function] = disassembly.functions((samples / "loop_nvdisasm.txt").read_text())
+    assert disassembly.sites(function, {layout.record_id("other", Kind.SPAN): "other"}).sites == ()
 
 
 def test_ids_of_tight_loop_records_are_resolved_before_the_loop() -> None:
     number = layout.record_id("probe", Kind.SPAN)
-    [function] = sass.functions(
+    [function] = disassembly.functions(
         kernel(
             f"LOP3.LUT R13, R15, {number:#x}, RZ, 0xfc, !PT",
             "@P0 CS2R.32 R4, SR_CLOCKLO",
@@ -63,13 +63,13 @@ def test_ids_of_tight_loop_records_are_resolved_before_the_loop() -> None:
             "@!P1 BRA 0x10",
         )
     )
-    [site] = sass.sites(function, IDS).sites
+    [site] = disassembly.sites(function, IDS).sites
     assert (site.begin, site.end, site.between) == (0x10, 0x30, 1)
 
 
 def test_predicated_records_are_traced_to_their_clock_reads() -> None:
     number = layout.record_id("probe", Kind.SPAN)
-    [function] = sass.functions(
+    [function] = disassembly.functions(
         kernel(
             f"LOP3.LUT R9, R11, {number:#x}, RZ, 0xfc, !PT",
             "CS2R.32 R7, SR_CLOCKLO",
@@ -84,15 +84,15 @@ def test_predicated_records_are_traced_to_their_clock_reads() -> None:
             "@P1 STG.E.128 desc[UR14][R12.64], R8",
         )
     )
-    [site] = sass.sites(function, IDS).sites
+    [site] = disassembly.sites(function, IDS).sites
     assert (site.begin, site.end, site.between) == (0x10, 0x40, 2)
 
 
 @pytest.mark.parametrize("selected", ["SEL R4, R7, R8, P1", "SEL R4, R4, R4, P1", "SEL R4, RZ, 0x1, P1", "SEL R4"])
 def test_an_ambiguous_clock_read_leaves_the_site_unresolved(selected: str) -> None:
     clocks = [f"CS2R.32 R{number}, SR_CLOCKLO" for number in (4, 7, 8)]
-    [function] = sass.functions(kernel(*clocks, selected, "NOP", END, IDENTIFY, STORE))
-    assert sass.sites(function, IDS).unresolved == ("probe",)
+    [function] = disassembly.functions(kernel(*clocks, selected, "NOP", END, IDENTIFY, STORE))
+    assert disassembly.sites(function, IDS).unresolved == ("probe",)
 
 
 def kernel(*lines: str) -> str:
@@ -111,9 +111,9 @@ BEGIN, END = "CS2R.32 R4, SR_CLOCKLO", "CS2R.32 R6, SR_CLOCKLO"
 IDENTIFY, STORE = f"MOV R5, {next(iter(IDS)):#x}", "@P0 STG.E.128 desc[UR4][R8.64], R4"
 
 
-def site(*lines: str) -> sass.Site:
-    [function] = sass.functions(kernel(*lines))
-    [found] = sass.sites(function, IDS).sites
+def site(*lines: str) -> disassembly.Site:
+    [function] = disassembly.functions(kernel(*lines))
+    [found] = disassembly.sites(function, IDS).sites
     return found
 
 
@@ -138,13 +138,13 @@ def test_ids_are_followed_through_imad_umov_and_copies() -> None:
 
 def test_split_constants_are_combined() -> None:
     ids = {0x3C004000: "probe"}  # 1.0 and 2.0 as fp16
-    [function] = sass.functions(kernel(BEGIN, END, "HFMA2.MMA R5, -RZ, RZ, 1, 2", STORE))
-    assert [found.region for found in sass.sites(function, ids).sites] == ["probe"]
+    [function] = disassembly.functions(kernel(BEGIN, END, "HFMA2.MMA R5, -RZ, RZ, 1, 2", STORE))
+    assert [found.region for found in disassembly.sites(function, ids).sites] == ["probe"]
 
 
 def test_unresolvable_clocks_are_named() -> None:
-    [function] = sass.functions(kernel("IADD3 R4, R1, R2, RZ", "NOP", END, IDENTIFY, STORE))
-    assert sass.sites(function, IDS).unresolved == ("probe",)
+    [function] = disassembly.functions(kernel("IADD3 R4, R1, R2, RZ", "NOP", END, IDENTIFY, STORE))
+    assert disassembly.sites(function, IDS).unresolved == ("probe",)
 
 
 @given(
@@ -168,14 +168,14 @@ def test_unresolvable_clocks_are_named() -> None:
     )
 )
 def test_arbitrary_listings_are_read(lines: list[str]) -> None:
-    for function in sass.functions(kernel(*lines)):
-        for found in sass.sites(function, IDS).sites:
+    for function in disassembly.functions(kernel(*lines)):
+        for found in disassembly.sites(function, IDS).sites:
             assert found.begin < found.end
 
 
 @given(st.text(max_size=200))
 def test_arbitrary_text_parses_to_functions_or_none(text: str) -> None:
-    assert isinstance(sass.functions(f"Function : x\n{text}"), tuple)
+    assert isinstance(disassembly.functions(f"Function : x\n{text}"), tuple)
 
 
 def trace(name: str = "k", cycles: int = 50) -> Trace:
@@ -186,7 +186,7 @@ def trace(name: str = "k", cycles: int = 50) -> Trace:
 
 def test_region_instructions_are_static_counts_times_executions() -> None:
     listing = kernel(BEGIN, *["FADD R0, R0, R0"] * 20, END, IDENTIFY, STORE)
-    found = region_code(trace(), sass.functions(listing))
+    found = region_code(trace(), disassembly.functions(listing))
     [row] = found.regions
     assert (row.least, row.most, row.executions, row.cycles, row.text) == (20, 20, 6, 50, "20 a time")
     assert row.ipc_least == pytest.approx(0.4)
@@ -196,22 +196,22 @@ def test_region_instructions_are_static_counts_times_executions() -> None:
 def test_regions_in_several_places_have_a_range_of_instructions() -> None:
     one = (BEGIN, "FADD R0, R0, R0", END, IDENTIFY, STORE)
     two = (BEGIN, *["FADD R0, R0, R0"] * 3, END, IDENTIFY, STORE)
-    [row] = region_code(trace(), sass.functions(kernel(*one, *two))).regions
+    [row] = region_code(trace(), disassembly.functions(kernel(*one, *two))).regions
     assert (row.places, row.static, row.text) == (2, 4, "1 to 3 a time")
 
 
 def test_regions_with_branches_have_no_exact_instruction_count() -> None:
     listing = kernel(BEGIN, "BRA `(.L_x_1)", "NOP", ".L_x_1:", END, IDENTIFY, STORE)
-    [row] = region_code(trace(), sass.functions(listing)).regions
+    [row] = region_code(trace(), disassembly.functions(listing)).regions
     assert (row.least, row.ipc_least, row.text) == (None, None, "2 in its code, with branches")
 
 
 def test_code_of_another_kernel_or_build_is_named() -> None:
-    listing = sass.functions(kernel(BEGIN, END, IDENTIFY, STORE))
+    listing = disassembly.functions(kernel(BEGIN, END, IDENTIFY, STORE))
     assert region_code(trace("other"), listing).problems == ("kernel other: not in this code, which has k",)
     assert "a different build" in region_code(trace(), listing, {"k": 5}).problems[0]
     assert region_code(trace(), listing, {"k": synth.KERNEL}).problems == ()
-    empty = sass.functions(kernel("EXIT"))
+    empty = disassembly.functions(kernel("EXIT"))
     assert "no mark of it in this code" in region_code(trace(), empty).problems[0]
 
 
@@ -258,8 +258,8 @@ def build(ptxas: str, folder: Path, body: str) -> tuple[Path, Lowered]:
 def test_every_assembled_instruction_is_counted(ptxas: str, tmp_path: Path, fmas: int) -> None:
     cubin, lowered = build(ptxas, tmp_path, region(FMA * fmas) + region(FMA * 3, "other"))
     ids = {layout.record_id(name, Kind.SPAN): name for name in ("probe", "other")}
-    [function] = sass.functions(tools.disassembly(cubin))
-    found = sass.sites(function, ids)
+    [function] = disassembly.functions(tools.disassembly(cubin))
+    found = disassembly.sites(function, ids)
     assert found.unresolved == ()
     assert {one.region: one.straight for one in found.sites} == {"probe": True, "other": True}
     count = {one.region: one.between for one in found.sites}
@@ -271,7 +271,7 @@ def test_every_assembled_instruction_is_counted(ptxas: str, tmp_path: Path, fmas
 
 def test_a_capture_is_joined_only_with_the_build_it_was_recorded_from(ptxas: str, tmp_path: Path) -> None:
     cubin, lowered = build(ptxas, tmp_path, region(FMA * 9))
-    functions = sass.functions(tools.disassembly(cubin))
+    functions = disassembly.functions(tools.disassembly(cubin))
     number = lowered.meta.kernels[0].id
     slab = synth.slab([Rec("probe", 2000, 2100)], kernel=number)
     module = replace(synth.module(("probe",)), kernels=(KernelMeta("k", number, 3),))
@@ -290,7 +290,7 @@ def test_code_is_matched_to_the_right_kernel_of_one_name(ptxas: str, tmp_path: P
     )
     found = region_code(
         decode(Capture(synth.EPOCH, (synth.device(slabs),), modules)),
-        sass.functions(tools.disassembly(cubin)), tools.builds(cubin),
+        disassembly.functions(tools.disassembly(cubin)), tools.builds(cubin),
     )  # fmt: skip
     assert [(row.kernel, row.region, row.executions) for row in found.regions] == [(f"k 0x{mine:x}", "probe", 1)]
     [problem] = found.problems

@@ -11,7 +11,7 @@ import traces
 from unit.analysis.test_segments import pipeline
 
 import kscope
-from kscope.analysis.critical import as_edges, path_of_last_block
+from kscope.analysis.critical_path import as_edges, path_of_last_block
 from kscope.analysis.warp_stats import warp_ends
 from kscope.errors import UsageError
 from kscope.report.tables import tables

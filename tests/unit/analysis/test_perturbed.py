@@ -18,7 +18,7 @@ from kscope import cli
 from kscope.analysis.trust import nsight
 from kscope.cli.trust import perturb
 from kscope.errors import MissingError
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 
 HEAD = '"ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"'
 
@@ -153,7 +153,7 @@ def test_builds_and_capture_are_kept_where_they_are_requested(job: Path, capfd: 
     command = ["trust", "perturb", "--keep", str(kept), str(job)]
     assert cli.main(command) == 0
     assert {path.name for path in kept.iterdir()} >= {"run.kscope", "0"}
-    assert sass.functions(tools.disassembly(kept / "0" / "marked.cubin"))[0].name == "scale"
+    assert disassembly.functions(tools.disassembly(kept / "0" / "marked.cubin"))[0].name == "scale"
     assert cli.main(command) == 2
     assert "that folder is not empty" in capfd.readouterr().err
 

@@ -19,7 +19,7 @@ from kscope.capture.samples import CodeWork
 from kscope.cli import main
 from kscope.errors import FormatError, UsageError
 from kscope.instrument.peaks import Peaks
-from kscope.machine_code import sass
+from kscope.machine_code import disassembly
 from kscope.machine_code.work import region_work
 from kscope.marks import work
 from kscope.marks.work import Work
@@ -157,17 +157,17 @@ def test_the_command(tmp_path: Path, capture: Capture, capsys: pytest.CaptureFix
 
 
 def test_amounts_that_marks_cannot_have_are_refused() -> None:
-    assert work.declared("load", None, bytes=8, flops="value") == ("bytes=8,flops=value", None)
-    assert work.declared("load", 3, bytes=None, flops=None) == ("", 3)
+    assert work.with_work("load", None, bytes=8, flops="value") == ("bytes=8,flops=value", None)
+    assert work.with_work("load", 3, bytes=None, flops=None) == ("", 3)
     runtime = object()
-    assert work.declared("load", None, bytes=runtime, flops=None) == ("bytes=value", runtime)
+    assert work.with_work("load", None, bytes=runtime, flops=None) == ("bytes=value", runtime)
     for amounts in ({"bytes": -1}, {"bytes": 1.5}, {"flops": True}, {"bytes": "many"}):
         with pytest.raises(UsageError, match="expected"):
-            work.declared("load", None, **amounts)
+            work.with_work("load", None, **amounts)
     with pytest.raises(UsageError, match="a record has one value"):
-        work.declared("load", 3, bytes=runtime)
+        work.with_work("load", 3, bytes=runtime)
     with pytest.raises(UsageError, match="a record has one value"):
-        work.declared("load", None, bytes=runtime, flops=object())
+        work.with_work("load", None, bytes=runtime, flops=object())
     assert work.parse("bytes=8,flops=value") == Work(8, "value") and work.parse("") == Work()
     assert work.parse("bytes=8,bytes=9") is work.parse("size=8") is work.parse("bytes=x") is None
     with pytest.raises(FormatError, match="not what kscope doctor --peaks writes"):
@@ -183,8 +183,8 @@ def counted(*inside: str, more: tuple[str, ...] = ()) -> CodeWork:
     lines = ['\t.section\t.text.k,"ax",@progbits']
     code = (BEGIN, *inside, END, ID, STORE, *more, "EXIT")
     lines += [f"        /*{16 * at:04x}*/   {text} ;" for at, text in enumerate(code)]
-    [function] = sass.functions("\n".join(lines))
-    return region_work(function, sass.sites(function, {0xDE2ADB61: "load"}))["load"]
+    [function] = disassembly.functions("\n".join(lines))
+    return region_work(function, disassembly.sites(function, {0xDE2ADB61: "load"}))["load"]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +224,6 @@ def test_stores_of_nested_records_are_not_the_region_s() -> None:
     lines = ['\t.section\t.text.k,"ax",@progbits']
     code = (BEGIN, *inner, "STG.E.128 [R30.64], R24", END, "MOV R5, 0x10", STORE, "EXIT")
     lines += [f"        /*{16 * at:04x}*/   {text} ;" for at, text in enumerate(code)]
-    [function] = sass.functions("\n".join(lines))
-    found = region_work(function, sass.sites(function, {0xDE2ADB61: "inner", 0x10: "outer"}))
+    [function] = disassembly.functions("\n".join(lines))
+    found = region_work(function, disassembly.sites(function, {0xDE2ADB61: "inner", 0x10: "outer"}))
     assert found == {"outer": CodeWork(bytes=512), "inner": CodeWork()}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope.analysis.critical import Edge, critical_path
+from kscope.analysis.critical_path import Edge, critical_path
 from kscope.analysis.pipelines.phases import phases
 from kscope.analysis.pipelines.stages import pipelines
 

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from synth import Rec
 
 import kscope
-from kscope.analysis import critical, gaps, histogram, overlap
-from kscope.analysis.critical import Edge, critical_path
+from kscope.analysis import critical_path as paths
+from kscope.analysis import gaps, histogram, overlap
+from kscope.analysis.critical_path import Edge, critical_path
 from kscope.analysis.overlap import NO_REGION
 from kscope.analysis.segments import NONE, flatten
 from kscope.analysis.warp_stats import warp_ends
@@ -162,7 +163,7 @@ def test_the_longest_gap_has_its_place_and_concurrent_regions() -> None:
 @given(st.randoms(use_true_random=False))
 def test_gaps_between_regions_add_up_to_the_idle_time_of_the_summary(rng: random.Random) -> None:
     trace = traces.trace([one for one in traces.lanes(rng) if one.spans])
-    total = sum(row.warp_time_ns for row in gaps.between(trace))
+    total = sum(row.warp_time_ns for row in gaps.gaps_by_neighbors(trace))
     assert total == pytest.approx(sum(row.idle_ns for row in trace.summary().warps))
 
 
@@ -171,10 +172,10 @@ def test_gaps_in_a_region_add_up_to_its_self_time(rng: random.Random, name: str)
     trace = traces.trace([one for one in traces.lanes(rng) if one.spans])
     own = {row.region: row.self_ns for row in trace.summary().regions}
     if name in own:
-        assert sum(row.warp_time_ns for row in gaps.between(trace, name)) == pytest.approx(own[name])
+        assert sum(row.warp_time_ns for row in gaps.gaps_by_neighbors(trace, name)) == pytest.approx(own[name])
     else:
         with pytest.raises(UsageError, match="no such region"):
-            gaps.between(trace, name)
+            gaps.gaps_by_neighbors(trace, name)
 
 
 def test_the_critical_path_goes_from_waits_to_their_signals() -> None:
@@ -245,7 +246,7 @@ def test_the_critical_path_has_one_step_per_wait() -> None:
         def line(frame: FrameType, event: str, _: object) -> Any:
             nonlocal count
             count += event == "line"
-            return line if frame.f_code.co_filename == critical.__file__ else None
+            return line if frame.f_code.co_filename == paths.__file__ else None
 
         before = sys.gettrace()
         sys.settrace(line)
@@ -309,13 +310,13 @@ def test_gaps_with_damaged_clocks_have_no_share() -> None:
     """Far from 0, nearby times round to the same double."""
     trace = traces.trace([traces.Lane(end=3000, spans=[("load", 1010, 1020), ("tile", 1005, 1030)])])
     far = replace(trace, warps=replace(trace.warps, start_ns=trace.warps.start_ns + 2.0**60))
-    assert [row.share for row in gaps.between(far, "tile")] == [0.0, 0.0]
+    assert [row.share for row in gaps.gaps_by_neighbors(far, "tile")] == [0.0, 0.0]
 
 
 def test_regions_that_adjoin_another_are_not_around_its_gaps() -> None:
     one = traces.Lane(end=1400)
     one.spans = [("wait", 1000, 1100), ("load", 1150, 1160), ("tile", 1100, 1200), ("dot", 1200, 1400)]
-    found = gaps.between(traces.trace([one]), "tile")
+    found = gaps.gaps_by_neighbors(traces.trace([one]), "tile")
     assert {(row.after, row.before, row.warp_time_ns) for row in found} == {
         ("(begin)", "load", 50),
         ("load", "(end)", 40),

@@ -40,7 +40,7 @@ def test_long_operations_show_a_progress_bar_in_a_terminal(
     shown = []
     for terminal, least in ((True, 1), (True, 1 << 30), (False, 1)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
-        with filters.watched(10, "waits", least) as step:
+        with filters.progress(10, "waits", least) as step:
             step(5)
         shown.append("50 %" in capsys.readouterr().err)
     assert shown == [True, False, False]
@@ -61,7 +61,7 @@ def test_commands_show_a_moving_bar_while_they_compute(
     if not rich:
         monkeypatch.setattr(progress, "find_spec", lambda name: None)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(filters.computing, "__defaults__", (1,))
+    monkeypatch.setattr(filters.busy_bar, "__defaults__", (1,))
     first = words[:2] if words[0] == "trust" else words[:1]
     assert cli.main([*first, str(GOLDEN / "attention.kscope"), *words[len(first) :]]) == 0
     captured = capsys.readouterr()

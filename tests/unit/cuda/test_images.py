@@ -11,7 +11,7 @@ import pytest
 from nvcc import IN_PLACE, compiled, kernel, needs_nvcc
 
 from kscope.capture.model import KernelMeta, ModuleMeta
-from kscope.instrument import images, registry
+from kscope.instrument import loaded_code, registry
 from kscope.instrument.recording import Recording
 from kscope.lowering import empty_regions
 from kscope.machine_code import fatbin
@@ -24,19 +24,21 @@ BODY = '{ KSCOPE_REGION("store"); out[1] = n; }'
 
 @pytest.fixture(autouse=True)
 def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_images", {})
+    monkeypatch.setattr(loaded_code, "_images", {})
 
 
 @needs_nvcc
 def test_code_in_place_is_kept_without_a_copy_where_its_library_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     data = compiled(kernel(BODY), IN_PLACE, to="fatbin")
     library = Library.image(data)
-    (kept,) = images.kept()
+    (kept,) = loaded_code.kept_cubins()
     assert kept is library.cubins[0]
-    images._images.clear()
+    loaded_code._images.clear()
     monkeypatch.setattr(empty_regions, "MAX_CUBIN", 1)
     assert Library.image(data).cubins == ()
-    assert list(images.kept()) == [kept] and sum(one.size for one in images._images.values()) < len(kept)
+    assert list(loaded_code.kept_cubins()) == [kept] and sum(one.size for one in loaded_code._images.values()) < len(
+        kept
+    )
 
 
 @needs_nvcc
@@ -45,9 +47,9 @@ def test_a_module_that_the_program_loads_itself_is_kept_when_it_is_compiled() ->
         pytest.skip("there is no assembler")
     ptx = compiled(kernel(BODY), "-DKSCOPE_MARKS=1")
     Compilation(Recording()).lower(ptx)  # the driver assembles it
-    assert not images._images
+    assert not loaded_code._images
     code = Compilation(Recording()).lower(ptx, "sm_90")
-    assert list(images.kept()) == [code]
+    assert list(loaded_code.kept_cubins()) == [code]
 
 
 @needs_nvcc
@@ -61,5 +63,5 @@ def test_the_file_of_exported_libraries_is_kept(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "made.c").write_text(source)
     subprocess.run(["gcc", "-shared", "-fPIC", "made.c", "-o", "made.so"], cwd=tmp_path, check=True)
     assert CudaFrontend().bind(tmp_path / "made.so", None) == metas
-    assert list(images._images) == [tmp_path / "made.so"]
-    assert list(images.kept()) == list(fatbin.cubins(data))
+    assert list(loaded_code._images) == [tmp_path / "made.so"]
+    assert list(loaded_code.kept_cubins()) == list(fatbin.cubins(data))

@@ -129,5 +129,5 @@ def test_a_source_without_a_file_is_kept_for_samples_of_stalls(monkeypatch: pyte
     monkeypatch.setattr(source_texts, "_texts", {})
     text = lowering.with_header("// KSCOPE_REGION", "#define A\n", lowering.FILE)
     lowering.with_header("// KSCOPE_REGION without a name")
-    [kept] = source_texts.kept(lowering.FILE)
+    [kept] = source_texts.kept_texts(lowering.FILE)
     assert text.endswith(f'#line 1 "{lowering.FILE}"\n{kept}')  # so its line numbers are those of the samples

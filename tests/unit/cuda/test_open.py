@@ -12,7 +12,7 @@ from ptxvm.machine import Grid, Launch, steps
 from ptxvm.machine import run as run_threads
 
 from kscope.capture import layout, wire
-from kscope.capture.open_words import entered, open_words, torn
+from kscope.capture.open_words import is_entered, open_words, torn
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
@@ -54,7 +54,7 @@ def stored(ptx: bytes, n: int = 1) -> list[tuple[str, int]]:
         if (head[4:] != found[-1][4:]).any():
             found.append(head)
     words = open_words(np.array(found))
-    words = words[entered(words)]
+    words = words[is_entered(words)]
     assert not torn(words).any()
     assert (np.diff(words["sequence"] >> wire.SEQUENCE_SHIFT) > 0).all()
     names = {layout.name_hash(name): name for name in ("all", *(name for name, _ in (*WAITS, *OTHERS)))}

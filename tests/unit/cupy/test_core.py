@@ -28,7 +28,7 @@ SCRIPT = r"""
 from types import SimpleNamespace
 import kscope
 from cuda.core import ProgramOptions
-from kscope.instrument import images, registry
+from kscope.instrument import loaded_code, registry
 from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.recording import Recording
 from kscope_cuda import core
@@ -69,12 +69,12 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     frontend.disable()
     assert build(MARKED).code == build(BARE).code == never.code
     core.arm(never)
-    assert not loaded and not images._images
+    assert not loaded and not loaded_code._images
     core.arm(SimpleNamespace(code=prepared.code, get_module=lambda: 7))
     assert loaded.pop() == 7
-    (kept,) = images.kept()
+    (kept,) = loaded_code.kept_cubins()
     assert kept is prepared.code
-    images._images.clear()
+    loaded_code._images.clear()
 del core.program.cuda_core.ObjectCode
 try:
     build(MARKED)

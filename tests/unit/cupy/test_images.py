@@ -9,7 +9,7 @@ import synth
 from cupy.cuda import compiler
 
 import kscope
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.recording import Recording
 from kscope_cuda.cupy import load
 
@@ -18,7 +18,7 @@ INCLUDE = ("-I" + kscope.cuda_include(),)
 
 @pytest.fixture(autouse=True)
 def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_images", {})
+    monkeypatch.setattr(loaded_code, "_images", {})
 
 
 @pytest.mark.parametrize("names", [(), ("kernel<int>",)])
@@ -29,8 +29,8 @@ def test_code_that_is_compiled_or_found_on_disk_is_kept(frontend, gpu, source, n
     frontend.enable(Recording())
     for _ in range(2):
         code = gpu.compile(text, INCLUDE, name_expressions=names or None)
-        assert list(images.kept()) == [code] and b"kscope_ctl" in code
-        images._images.clear()
+        assert list(loaded_code.kept_cubins()) == [code] and b"kscope_ctl" in code
+        loaded_code._images.clear()
     assert len(gpu.compiled) == 1 and compiler.function is original
 
 
@@ -39,7 +39,7 @@ def test_plain_code_is_not_kept(frontend, gpu, source):
     gpu.compile('extern "C" __global__ void plain() {}')
     frontend.disable()
     gpu.compile(source(), INCLUDE)
-    assert not images._images
+    assert not loaded_code._images
 
 
 def test_the_file_of_a_module_is_kept(frontend, gpu, monkeypatch, tmp_path: Path):
@@ -54,4 +54,4 @@ def test_the_file_of_a_module_is_kept(frontend, gpu, monkeypatch, tmp_path: Path
         ptr = 1
 
     frontend._loader._module(lambda *args: Module(), (None, str(file), ()))
-    assert list(images.kept()) == [file.read_bytes()]
+    assert list(loaded_code.kept_cubins()) == [file.read_bytes()]

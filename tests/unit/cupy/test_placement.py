@@ -14,7 +14,7 @@ from unit.sass.kernels import functions, needs_tools
 from unit.sass.loaded import meta, stored, stores
 
 from kscope.capture.layout import Kind, record_id
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.lowering.plan import without_marks
@@ -49,12 +49,12 @@ def test_the_device_loads_a_copy_with_the_address_of_its_control_block(
 ) -> None:
     """The cache on disk has none, and neither has the code that is kept for samples."""
     monkeypatch.setattr(gpu.backend, "patched", lambda cubin, ordinal: control_words.patched(cubin, ADDRESS))
-    monkeypatch.setattr(images, "_images", {})
+    monkeypatch.setattr(loaded_code, "_images", {})
     gpu.backend.metas = (synth.module(),)
     for _ in range(2):  # compiled, and found on disk
         code, said = built(gpu, frontend, source())
         assert said == [] and addresses(code) == [ADDRESS]
-        assert [addresses(one) for one in images.kept()] == [[0]]
+        assert [addresses(one) for one in loaded_code.kept_cubins()] == [[0]]
     assert len(gpu.compiled) == 1
     words = (ADDRESS & 0xFFFFFFFF).to_bytes(4, "little")
     on_disk = [one.read_bytes() for one in (tmp_path / "disk").iterdir()]

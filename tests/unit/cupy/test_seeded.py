@@ -8,15 +8,15 @@ from seeded_regions import DRIFTED, EMPTIED
 from kscope.capture.samples import SampledFunction
 from kscope.instrument.recording import Recording
 from kscope.machine_code import code_map, tools
-from kscope.machine_code.moved import PlacedRegion, placed
+from kscope.machine_code.moved_instructions import PlacedRegion, placed_regions
 
 
 def regions(frontend, gpu, source: str, name: str) -> dict[str, PlacedRegion]:
     frontend.enable(Recording())
     cubin = gpu.compile(source, options=("-lineinfo",))
     (meta,) = tools.modules_in(cubin)
-    (code,) = code_map.described([SampledFunction(name)], cubin, meta.regions, meta.layouts)
-    return {one.region: one for one in placed(code)}
+    (code,) = code_map.with_instructions([SampledFunction(name)], cubin, meta.regions, meta.layouts)
+    return {one.region: one for one in placed_regions(code)}
 
 
 def test_arithmetic_that_drifted_is_named_in_both_regions(frontend, gpu):

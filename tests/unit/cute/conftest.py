@@ -28,7 +28,7 @@ from kscope.capture import wire  # noqa: E402
 from kscope.capture.model import ModuleMeta  # noqa: E402
 from kscope.instrument import registry  # noqa: E402
 from kscope.instrument.recording import Recording  # noqa: E402
-from kscope.machine_code import sass, tools  # noqa: E402
+from kscope.machine_code import disassembly, tools  # noqa: E402
 from kscope_cute import libraries  # noqa: E402
 
 DEFAULT = Recording()
@@ -120,7 +120,7 @@ class Made:
         )
 
     @property
-    def code(self) -> list[sass.Instruction]:
+    def code(self) -> list[disassembly.Instruction]:
         """The machine code of its one kernel. Skips the test where no disassembler is installed."""
         try:
             tools.find("nvdisasm")
@@ -129,7 +129,7 @@ class Made:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "module.cubin"
             path.write_bytes(self.cubin)
-            (function,) = sass.functions(tools.disassembly(path))
+            (function,) = disassembly.functions(tools.disassembly(path))
         return list(function.instructions)
 
 

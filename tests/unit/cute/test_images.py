@@ -10,7 +10,7 @@ import pytest
 from cutlass._mlir import ir
 from cutlass.cute.runtime import load_module
 
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.recording import Recording
 from kscope.machine_code import elf, tools
 from kscope_cute import assembler, plain_form
@@ -21,7 +21,7 @@ from .test_caches import BODY, call, jit_cache
 
 @pytest.fixture(autouse=True)
 def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_images", {})
+    monkeypatch.setattr(loaded_code, "_images", {})
 
 
 def test_the_cubin_is_kept_where_functions_have_one_form(frontend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,14 +30,14 @@ def test_the_cubin_is_kept_where_functions_have_one_form(frontend: Any, monkeypa
     gc.collect()  # those of earlier tests
     others = len(frontend._launches.forms._sources)
     made = compile(source(BODY).host, *arguments())
-    assert list(images.kept()) == [made.cubin] and len(frontend._launches.forms._sources) == others
+    assert list(loaded_code.kept_cubins()) == [made.cubin] and len(frontend._launches.forms._sources) == others
 
 
 @pytest.mark.parametrize("placement", ["fence", "schedule"])
 def test_the_cubin_of_a_compiled_function_is_kept(frontend: Any, placement: Any) -> None:
     frontend.enable(Recording(placement=placement))
     made = compile(source(BODY).host, *arguments())
-    assert list(images.kept()) == [made.cubin]
+    assert list(loaded_code.kept_cubins()) == [made.cubin]
 
 
 def test_the_cubin_of_a_function_from_the_disk_is_kept(prepared: Any) -> None:
@@ -45,20 +45,20 @@ def test_the_cubin_of_a_function_from_the_disk_is_kept(prepared: Any) -> None:
         pytest.skip("4.4 chooses the folder of its cache when it is imported")
     module = source(BODY)
     call(module)
-    (compiled,) = images.kept()
-    images._images.clear()
+    (compiled,) = loaded_code.kept_cubins()
+    loaded_code._images.clear()
     jit_cache().clear()
     call(module)
-    assert list(images.kept()) == [compiled] and b"kscope_ctl" in compiled
+    assert list(loaded_code.kept_cubins()) == [compiled] and b"kscope_ctl" in compiled
 
 
 def test_the_file_of_exported_functions_is_kept(gpu: Gpu, prepared: Any, tmp_path: Path) -> None:
     made = compile(source(BODY).host, *arguments())
     made.compiled.export_to_c(str(tmp_path), "made", "made")
-    images._images.clear()
+    loaded_code._images.clear()
     load_module(str(tmp_path / "made.o"))
-    assert list(images._images) == [tmp_path / "made.o"]
-    assert made.cubin in list(images.kept())
+    assert list(loaded_code._images) == [tmp_path / "made.o"]
+    assert made.cubin in list(loaded_code.kept_cubins())
 
 
 def test_plain_functions_are_not_kept(frontend: Any) -> None:
@@ -66,7 +66,7 @@ def test_plain_functions_are_not_kept(frontend: Any) -> None:
     compile(module.host, *arguments())
     frontend.enable(Recording())
     compile(source("x[thread] = 1.0").host, *arguments())
-    assert not images._images
+    assert not loaded_code._images
 
 
 def test_a_kernel_s_symbol_is_in_its_metadata(prepared: Any) -> None:

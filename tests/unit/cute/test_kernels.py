@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kscope.instrument.recording import Recording
-from kscope_cute import cubin
+from kscope_cute import register_usage
 
 from .conftest import VERSION, Made, compile, load
 from .test_marks import metadata_of
@@ -118,7 +118,7 @@ def test_disabled_regions_leave_the_binary_unchanged(compilations: Compilations,
 def test_regions_add_no_spill_and_keep_setmaxnreg(compilations: Compilations, kernel: Kernel) -> None:
     on, off = (compilations(kernel, form) for form in ("on", "off"))
     has_setmaxnreg = "setmaxnreg" in off.ptx
-    recorded, plain = cubin.usage(on.cubin, has_setmaxnreg), cubin.usage(off.cubin, has_setmaxnreg)
+    recorded, plain = register_usage.usage(on.cubin, has_setmaxnreg), register_usage.usage(off.cubin, has_setmaxnreg)
     assert recorded.spill_bytes == plain.spill_bytes
     assert recorded.setmaxnreg_ignored == plain.setmaxnreg_ignored is False
 

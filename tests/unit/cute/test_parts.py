@@ -18,7 +18,7 @@ from kscope.instrument.recording import Recording
 from kscope.lowering import metadata_patch, plan, register_budget
 from kscope.lowering.lowered import Lowered
 from kscope.marks.grammar import Mark, quote
-from kscope_cute import assembler, cubin, source_comments
+from kscope_cute import assembler, register_usage, source_comments
 
 from .conftest import Made
 
@@ -49,10 +49,10 @@ def test_kernels_are_named_after_their_function(make: Callable[..., Made]) -> No
 
 def test_a_cubin_gives_registers_stack_and_setmaxnreg(make: Callable[..., Made]) -> None:
     small = make("x[thread] = x[thread] + 1.0", recording=None)
-    usage = cubin.usage(small.cubin, has_setmaxnreg=False)
+    usage = register_usage.usage(small.cubin, has_setmaxnreg=False)
     assert 0 < usage.registers < 32
     assert (usage.spill_bytes, usage.setmaxnreg_ignored) == (0, False)
-    assert cubin.usage(small.cubin, has_setmaxnreg=True).setmaxnreg_ignored
+    assert register_usage.usage(small.cubin, has_setmaxnreg=True).setmaxnreg_ignored
 
 
 def test_a_module_is_assembled_once_and_its_binary_is_that_of_its_text(

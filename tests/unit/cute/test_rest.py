@@ -19,7 +19,7 @@ from cutlass.base_dsl import jit_executor
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope_cute import assembler, libraries, plain_form
-from kscope_cute.traced import launch_streams
+from kscope_cute.traced_module import launch_streams
 
 from .conftest import Gpu, arguments, source
 from .test_caches import BODY, call, jit_cache

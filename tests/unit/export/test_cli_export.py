@@ -103,7 +103,7 @@ def test_invalid_export_flags_are_refused_in_one_line(
 def test_the_output_is_checked_before_the_capture_is_read(
     capture: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(export.filters, "read", lambda options: pytest.fail("read"))
+    monkeypatch.setattr(export.filters, "filtered_trace", lambda options: pytest.fail("read"))
     assert cli.main(["export", capture, "-o", "nowhere/x.csv"]) == 2
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert cli.main(["export", capture, "-o", "x.parquet"]) == 2

@@ -26,7 +26,7 @@ from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
 from kscope.capture.model import KernelMeta, Problem
 from kscope.export import suffixes
-from kscope.export.view import GROUPS, PROCESSES
+from kscope.export.view_options import GROUPS, PROCESSES
 from kscope.trace import Trace, decode
 from kscope.tracedata.data import COLUMNS
 

@@ -16,7 +16,7 @@ from kscope.capture.layout import Kind
 from kscope.cli import main
 from kscope.errors import UsageError
 from kscope.export.timeline import Timeline, timeline
-from kscope.export.view import view
+from kscope.export.view_options import view
 from kscope.merging.ranks.timeline import merge_ranks
 
 

@@ -14,7 +14,7 @@ from ptxvm.machine import Grid, Launch, run
 
 from kscope.instrument.recording import Recording
 from kscope.marks.strategies import AllThreads
-from kscope.marks.wide import halves
+from kscope.marks.wide_values import halves
 
 from .reading import metadata_of, ptx, regions
 

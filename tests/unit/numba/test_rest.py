@@ -15,7 +15,7 @@ from numba.cuda import dispatcher
 from numba.cuda.codegen import CUDACodeLibrary
 
 from kscope.capture.model import ModuleMeta
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.recording import Recording
 from kscope.instrument.two_forms import CARVEOUT, MAX_DYNAMIC_SHARED
 from kscope.machine_code import elf, tools
@@ -299,13 +299,13 @@ def test_a_kernel_that_does_not_compile_plain_runs_with_marks(device: Device, mo
 def test_the_machine_code_of_marked_kernels_is_kept_for_samples_of_stalls(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "_images", {})
+    monkeypatch.setattr(loaded_code, "_images", {})
     kernel = device.kernel()
     device.frontend.begin()
     assert device.ran(kernel) == "marked"
-    (kept,) = images.kept()
+    (kept,) = loaded_code.kept_cubins()
     assert kept is device.gpu.loaded[-1]  # not a copy
     device.frontend.end()
-    assert device.ran(kernel) == "plain" and list(images.kept()) == [kept]
+    assert device.ran(kernel) == "plain" and list(loaded_code.kept_cubins()) == [kept]
     (symbol,) = tools.builds_in(kept)
     assert symbol in [one.name for one in elf.read(kept).symbols() if one.function]

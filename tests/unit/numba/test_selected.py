@@ -384,9 +384,9 @@ def _native(definition: Any, one: Lines) -> Any:
     import ast
 
     from kscope.instrument.selection import pylines
-    from kscope.language.selected import entered
+    from kscope.language.selected_scopes import scope_expression
 
-    return ast.fix_missing_locations(pylines.wrap(definition, [one], entered))
+    return ast.fix_missing_locations(pylines.wrap(definition, [one], scope_expression))
 
 
 def _unmarked(log: list[Any]) -> list[Any]:

@@ -100,6 +100,6 @@ def test_a_foreign_buffer_is_not_accepted_as_a_capture(here: Path, capsys: pytes
 @pytest.mark.parametrize("name", ["buffer.npy", "proton.json"])
 def test_foreign_buffers_open_as_a_report(name: str, here: Path) -> None:
     argv = ["view", name, "--no-browser", "--from", "proton" if name == "proton.json" else "flashinfer"]
-    server, at = view.served(cli.parser().parse_args(argv))
+    server, at = view.create_server(cli.parser().parse_args(argv))
     server.server_close()
     assert at == ""

@@ -53,7 +53,7 @@ def used(trace: Trace) -> None:
     str(trace.summary("sm"))
     str(trace.summary("role"))
     occupancy.overview(trace)
-    gaps.between(trace)
+    gaps.gaps_by_neighbors(trace)
     occupancy.utilization(trace)
     occupancy.waves(trace)
     assert (trace.depth >= 0).all()

@@ -11,8 +11,8 @@ from kscope.instrument.subset import Subset
 from kscope_runtime import CudaBackend
 from kscope_runtime.device import Device
 from kscope_runtime.drain import Drain
+from kscope_runtime.memory_ranges import Bytes, Ranges, read_each
 from kscope_runtime.pool import least
-from kscope_runtime.ranges import Bytes, Ranges, read_each
 
 from .fake import FakeDriver, Gpu
 

@@ -19,7 +19,7 @@ from kscope.errors import DriverError
 from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import DeviceFacts
 from kscope_runtime.entry_points import EntryPoints
-from kscope_runtime.ranges import Bytes, Ranges, read_each
+from kscope_runtime.memory_ranges import Bytes, Ranges, read_each
 from kscope_sim.protocol import Anchor, Slab, Thread, announce, claim
 
 KERNEL = 0x1234_5678_9ABC_DEF0

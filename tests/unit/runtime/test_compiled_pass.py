@@ -275,7 +275,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PoolFile]:
 
 
 def kept(file: PoolFile) -> np.ndarray:
-    return pool_arrays.kept(pool_reading.open_pool(file.path))[0]
+    return pool_arrays.drained_slabs(pool_reading.open_pool(file.path))[0]
 
 
 def test_batches_are_freed_when_they_are_kept_in_the_file(file: PoolFile, rig: Rig) -> None:

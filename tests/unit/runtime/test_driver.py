@@ -24,7 +24,7 @@ from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import CudaDriver
 from kscope_runtime.driver_calls import DriverCalls
 from kscope_runtime.entry_points import EntryPoints
-from kscope_runtime.ranges import Ranges, in_rings
+from kscope_runtime.memory_ranges import Ranges, in_rings
 
 
 class CUresult(IntEnum):

@@ -52,7 +52,7 @@ class Room(threading.Event):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for name in ("drain", "drain_pass", "room"):
+    for name in ("drain", "drain_pass", "pool_room"):
         monkeypatch.setattr(f"kscope_runtime.{name}.time", made)
     return made
 

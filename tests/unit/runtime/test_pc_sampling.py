@@ -16,7 +16,7 @@ import pytest
 from waiting import wait_until
 
 from kscope.errors import DriverError, MissingError, UnsupportedError
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope_runtime import CudaBackend, cupti, pc_sampling, sample_buffers, sample_table, sample_times
 from kscope_runtime.cupti import Data
 from kscope_runtime.pc_sampling import PcSampler
@@ -32,7 +32,7 @@ from .fake_cupti import FakeCupti, Sampled
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "other_client", lambda: "")
     monkeypatch.setattr(cupti, "torch_may_have_used_it", lambda: False)
-    monkeypatch.setattr(images, "_images", {})
+    monkeypatch.setattr(loaded_code, "_images", {})
     monkeypatch.setattr(pc_sampling, "_POLL_S", 1e-3)
 
 
@@ -252,8 +252,8 @@ def test_the_code_of_a_module_from_before_is_what_the_frontend_kept(in_files: bo
     texts = {name: CUBIN + text for name, text in code.items()} | {"unreadable": CUBIN + b"\0k\0"}
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text)
-        images.keep(tmp_path / name if in_files else text)
-    images.keep(tmp_path / "deleted")
+        loaded_code.keep(tmp_path / name if in_files else text)
+    loaded_code.keep(tmp_path / "deleted")
     numbers = {name: library.checksum(CUBIN + text) for name, text in code.items()}
     library.late = [Sampled("k", 0, {3: 1}, numbers["b"]), Sampled("unknown", 0, {3: 1}, numbers["c"])]
     found.end(wait=True)

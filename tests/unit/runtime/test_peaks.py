@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kscope.instrument.peaks import Peaks
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 from kscope.machine_code.work import _flops, _global
 from kscope_runtime import peaks
 
@@ -29,7 +29,7 @@ def test_an_iteration_of_the_loop_does_the_work(
     command = [Path(backends.__path__[0], "bin", "ptxas"), f"-arch={arch}", "-o", "x.cubin", "x.ptx"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    [function] = sass.functions(tools.disassembly(tmp_path / "x.cubin"))
+    [function] = disassembly.functions(tools.disassembly(tmp_path / "x.cubin"))
     assert function.name == name
     loops = [(to, at) for at, to in function.jumps.items() if to < at]
     first, last = min(loops, key=lambda one: one[1] - one[0])

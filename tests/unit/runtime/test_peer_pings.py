@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 from kscope_runtime import peer_pings
 
 
@@ -24,7 +24,7 @@ def test_the_timer_is_read_before_the_signal_leaves_and_after_the_answer_came(tm
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     order = {}
-    for function in sass.functions(tools.disassembly(tmp_path / "x.cubin")):
+    for function in disassembly.functions(tools.disassembly(tmp_path / "x.cubin")):
         events = list[str]()
         for one in function.instructions:
             if "SR_GLOBALTIMERLO" in one.operands:

@@ -14,7 +14,7 @@ from waiting import PATIENCE_S
 from kscope import native
 from kscope_runtime import drain as drain_module
 from kscope_runtime.launch_table import WINDOW
-from kscope_runtime.wake import Wake
+from kscope_runtime.wake_event import Wake
 
 from .compiled import Points
 from .conftest import Bench

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from sassvm.launching import Case, launched
 from sassvm.machine import Warp
 
-from kscope.sass.checks import checking
+from kscope.sass.checks import kernel_check
 from kscope.sass.cubin import insert
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function
@@ -37,7 +37,7 @@ def parts(of: Case) -> dict[int, str]:
     def check(data: bytes, before: Function, insertion: Insertion, holding: object) -> None:
         kept.append((before, insertion))
 
-    with patch.object(checking, "check", check):
+    with patch.object(kernel_check, "check", check):
         made.__wrapped__(ASSEMBLERS[0], of.text, of.kernel, bool(of.cubin))
     ((before, insertion),) = kept
     leaves = [
@@ -46,7 +46,7 @@ def parts(of: Case) -> dict[int, str]:
         if before.instructions[at // BYTES].name == "EXIT"
         for new in some
     ]
-    added = insert.added(before, insertion)
+    added = insert.inserted_addresses(before, insertion)
     tail = sorted(added)[-len(insertion.tail) :]
     (*_, end) = [number for number, new in enumerate(insertion.tail) if new.label == "end"]
     found = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 from kscope.errors import UnsupportedError
-from kscope.sass.checks import checking
+from kscope.sass.checks import kernel_check
 from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import Function, Instruction
@@ -45,17 +45,17 @@ class Added:
 def loops(text: str, tool: str) -> Iterator[list[tuple[str, Added]]]:
     """The instructions added in the loops that wait for a barrier: before each operation, in order."""
     kept: list[tuple[bytes, Function, Insertion]] = []
-    check = checking.check
+    check = kernel_check.check
 
     def checked(data: bytes, before: Function, insertion: Insertion, holding: object) -> None:
         check(data, before, insertion, holding)  # type: ignore[arg-type]  # as recorded() gives them
         kept.append((data, before, insertion))
 
-    with patch.object(checking, "check", checked):
+    with patch.object(kernel_check, "check", checked):
         made.__wrapped__(text, tool)
     data, before, insertion = kept[-1]
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added = insert.added(before, insertion)
+    added = insert.inserted_addresses(before, insertion)
     own = (one.at for one in function.instructions if one.at not in added)
     was = dict(zip(own, before.instructions, strict=False))  # behind them is what fills the section
     ends = [one for one in function.instructions if one.at in was and one.name == "BRA" and one.target is not None]

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from gpu.sass_kernels import made
 
-from kscope.sass.checks import checking
+from kscope.sass.checks import kernel_check
 from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import Function
@@ -30,11 +30,11 @@ def counted(name: str, alone: bool) -> tuple[Counter[str], int]:
         text, _, found, spots, pairs, _ = given
         return rows.alone(text, found, spots, pairs)  # type: ignore[arg-type]  # as planned() gets them
 
-    with patch.object(checking, "check", check), patch.object(rows, "planned", single if alone else rows.planned):
+    with patch.object(kernel_check, "check", check), patch.object(rows, "planned", single if alone else rows.planned):
         registers = made.__wrapped__(name).recorded.registers[1]
     ((data, before, insertion),) = kept
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
-    added = insert.added(before, insertion)
+    added = insert.inserted_addresses(before, insertion)
     (last, *_) = [
         at
         for at, new in added.items()

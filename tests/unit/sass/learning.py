@@ -19,7 +19,7 @@ from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
 from kscope.machine_code.tools import find
 from kscope.sass.cubin import branches, reading
-from kscope.sass.cubin.control import without_control
+from kscope.sass.cubin.control_codes import without_control
 from kscope.sass.cubin.instructions import Instruction
 from kscope.sass.encoding import forms
 from kscope.sass.encoding.forms import Field, Form, Value
@@ -228,7 +228,9 @@ def learned(instructions: Iterable[Instruction], arch: int = 90) -> dict[str, li
             continue
         key, values = forms.shape(one.code, ", ".join(one.operands))
         word = without_control(one.word) & ~_GUARD
-        groups[key, one.opcode].add((branches.aimed(word, 0, 16, arch) if one.target is not None else word, values))
+        groups[key, one.opcode].add(
+            (branches.with_target(word, 0, 16, arch) if one.target is not None else word, values)
+        )
     found = defaultdict[str, list[Form]](list)
     for (key, _), group in sorted(groups.items()):
         found[key] += _forms(key, group)

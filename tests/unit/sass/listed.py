@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kscope.sass.cubin import control
-from kscope.sass.cubin.control import Control
+from kscope.sass.cubin import control_codes
+from kscope.sass.cubin.control_codes import Control
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.encoding import writing
 
@@ -26,7 +26,7 @@ def _one(number: int, line: Line, targets: dict[str, int]) -> Instruction:
     text, code = (line, Control()) if isinstance(line, str) else line
     name = next((name for name in targets if f"`({name})" in text), None)
     target = None if name is None else targets[name] * BYTES
-    return replace(writing.parsed(text), at=number * BYTES, word=control.controlled(0, code), target=target)
+    return replace(writing.parsed(text), at=number * BYTES, word=control_codes.controlled(0, code), target=target)
 
 
 def inserted(function: Function, *own: int) -> frozenset[int]:

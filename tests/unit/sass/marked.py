@@ -12,8 +12,8 @@ from kscope.machine_code import elf
 from kscope.sass.checks.hazards import successors
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.placing import labels, place
-from kscope.sass.placing.code import Machine, Text
-from kscope.sass.placing.paths import Spot
+from kscope.sass.placing.basic_blocks import Machine, Text
+from kscope.sass.placing.mark_order import Spot
 
 from .kernels import HEAD, assembled, functions
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from kscope.sass.cubin import reading
-from kscope.sass.cubin.control import control, without_control
+from kscope.sass.cubin.control_codes import control, without_control
 from kscope.sass.cubin.instructions import Function, Instruction
 
 _LINE = re.compile(r'//## File "([^"]*)", line (\d+)')

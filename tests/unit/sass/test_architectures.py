@@ -16,9 +16,9 @@ from sassvm.launching import judged
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.lowering import schedule_placement
-from kscope.sass.checks import checking, hazards
+from kscope.sass.checks import hazards, kernel_check
 from kscope.sass.cubin import insert
-from kscope.sass.cubin.control import Control
+from kscope.sass.cubin.control_codes import Control
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.encoding import writing
 from kscope.sass.recording.kernel import Recorded
@@ -170,7 +170,7 @@ def test_both_halves_of_a_wide_multiplication_take_longer_than_on_sm_90() -> Non
 
 
 def test_a_problem_reports_once_that_no_device_ran_it() -> None:
-    one, other = (schedule_placement.unproved(arch) for arch in (80, 80))
+    one, other = (schedule_placement.untested_problem(arch) for arch in (80, 80))
     assert one == other and one.kernel is None and "sm_80" in one.text
     assert {90} == schedule_placement.PROVED
 
@@ -189,4 +189,4 @@ def test_what_nvdisasm_reads_otherwise_is_refused() -> None:
         wrong = replace(good, seen=writing.parsed(other))
         insertion = Insertion({kernel.instructions[3].at: [wrong]}, registers=210)
         with pytest.raises(UnsupportedError, match="where another instruction was inserted"):
-            checking.check(insert.inserted(data, kernel, insertion), kernel, insertion, {})
+            kernel_check.check(insert.inserted(data, kernel, insertion), kernel, insertion, {})

@@ -10,9 +10,9 @@ from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.machine_code.elf import read
-from kscope.sass.checks import checking, hazards
+from kscope.sass.checks import hazards, kernel_check
 from kscope.sass.cubin import insert
-from kscope.sass.cubin.control import Control, control, controlled
+from kscope.sass.cubin.control_codes import Control, control, controlled
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.encoding import writing
@@ -60,21 +60,21 @@ def allocation(function: Function) -> Allocation:
 
 def placed(stores: int = FAR, most: int = 255) -> claiming.Claim:
     function = kernel()
-    return claiming.placed(function, piece(), KERNEL, allocation(function), {}, stores, 0, most)
+    return claiming.place_claim(function, piece(), KERNEL, allocation(function), {}, stores, 0, most)
 
 
 def insertion(found: claiming.Claim) -> Insertion:
     put = {0: found.begin}
     put[found.loaded] = (*put.get(found.loaded, ()), *found.load)
     put[found.at] = (*put.get(found.at, ()), *found.test)
-    tail = [*claiming.back(found, put, len(put[found.at])), *found.aside]
+    tail = [*claiming.with_return(found, put, len(put[found.at])), *found.aside]
     return Insertion(put, tail=tail, registers=250)
 
 
 def inserted(found: claiming.Claim) -> list[Instruction]:
     """The instructions of a claim in the kernel's code."""
     (after,) = functions(insert.inserted(assembled(LOADING), kernel(), insertion(found)))
-    added = insert.added(kernel(), insertion(found))
+    added = insert.inserted_addresses(kernel(), insertion(found))
     return [one for one in after.instructions if one.at in added]
 
 
@@ -103,8 +103,10 @@ def test_what_a_lane_never_changes_is_in_uniform_registers_that_the_kernel_leave
     own, alone = (registers.Pool(function, False, alone=alone).owned((), {}).state for alone in (False, True))
     assert (own.uniform, alone.uniform) == (frozenset(), frozenset({59, 60, 61}))
     assert len(own.registers) == len(alone.registers) + 3
-    assert fragments.alone(KERNEL)
-    assert not fragments.alone(replace(KERNEL, specs=("all",))) and not fragments.alone(replace(KERNEL, arch=80))
+    assert fragments.is_one_lane(KERNEL)
+    assert not fragments.is_one_lane(replace(KERNEL, specs=("all",))) and not fragments.is_one_lane(
+        replace(KERNEL, arch=80)
+    )
 
 
 def using(*numbers: int) -> registers.Pool:
@@ -139,7 +141,7 @@ def test_nvdisasm_must_know_each_uniform_register_of_an_inserted_instruction(num
     new = writing.new(f"R2UR UR{number}, R8")
     assert new.seen is not None
     read = new.seen if known else replace(new.seen, writes=frozenset())
-    assert checking._is_intended(new, read) is known
+    assert kernel_check._is_intended(new, read) is known
 
 
 def test_a_claim_leaves_the_descriptor_to_the_stores_behind_it() -> None:
@@ -163,7 +165,7 @@ def test_a_shut_gate_costs_a_test_and_a_branch() -> None:
     found = placed()
     assert [one.seen.name for one in found.test if one.seen] == ["ISETP", "BRA"]
     assert found.test[-1].to in [one.label for one in found.behind]
-    assert insert.own(found.at) in [one.to for one in claiming.back(found, {}, 0)]
+    assert insert.label_of(found.at) in [one.to for one in claiming.with_return(found, {}, 0)]
 
 
 def test_the_claim_waits_for_no_scoreboard_that_counts_the_kernels_loads() -> None:
@@ -216,7 +218,7 @@ def test_registers_of_records_that_are_open_there_are_left_alone() -> None:
     records = replace(own, quads={key: quad}, own={quad: 7})
     begin = function.instructions[1].at
     opened = {begin: frozenset({quad})}
-    found = claiming.placed(function, piece(), KERNEL, records, opened, FAR, 0, 255)
+    found = claiming.place_claim(function, piece(), KERNEL, records, opened, FAR, 0, 255)
     assert found.at > begin
     mine = inserted(found)
     assert f"R{quad}" not in {name for one in mine for name in one.writes}
@@ -254,8 +256,8 @@ def test_it_comes_back_to_the_mark_that_stands_behind_the_test() -> None:
     """In front of the own instruction, where it would pass the mark by."""
     found = placed()
     put = {found.at: [*found.test, writing.new("CS2R.32 R200, SR_CLOCKLO")]}
-    ways = [one.to for one in claiming.back(found, put, len(found.test))]
-    assert put[found.at][-1].label in ways and insert.own(found.at) not in ways
+    ways = [one.to for one in claiming.with_return(found, put, len(found.test))]
+    assert put[found.at][-1].label in ways and insert.label_of(found.at) not in ways
 
 
 def test_the_test_stands_in_front_of_a_loop_that_the_entry_falls_into() -> None:
@@ -273,7 +275,7 @@ LOOP:
     function = kernel(text)
     (head,) = {one.target for one in function.instructions if one.target is not None and one.target < one.at - BYTES}
     assert head
-    found = claiming.placed(function, piece(), KERNEL, allocation(function), {}, FAR, 0, 255)
+    found = claiming.place_claim(function, piece(), KERNEL, allocation(function), {}, FAR, 0, 255)
     assert found.at < head
 
 
@@ -285,7 +287,7 @@ def test_what_a_lane_knows_where_the_gate_is_shut_takes_no_register_that_the_cla
     quads = {("region", number): first + 4 * number for number in range(8)}
     own, state = dict.fromkeys(quads.values(), 0x1111), replace(some.state, on=None)
     known = replace(some, quads=quads, own=own, state=state)  # type: ignore[arg-type]
-    found = claiming.placed(function, piece(), KERNEL, known, {}, FAR, 0, 255)
+    found = claiming.place_claim(function, piece(), KERNEL, known, {}, FAR, 0, 255)
     assert found.at
     early, test = (
         {name for one in part if one.seen for name in one.seen.writes if name[0] == "R"}
@@ -303,7 +305,7 @@ def test_a_kept_predicate_is_back_before_ids_of_records_are_written() -> None:
     function = kernel(text.replace("@%p1 mul.f32 %f1, %f1, %f1;", uses))
     quads = {("region", number): number for number in range(16, 240, 4)}
     known = replace(allocation(function), quads=quads, own=dict.fromkeys(quads.values(), 0x1111))  # type: ignore[arg-type]
-    behind = claiming.placed(function, piece(), KERNEL, known, {}, FAR, 0, 255).behind
+    behind = claiming.place_claim(function, piece(), KERNEL, known, {}, FAR, 0, 255).behind
     found = [one.seen for one in behind if one.seen]
     kept = [number for number, one in enumerate(found) if one.name == "P2R"]
     assert kept

@@ -50,7 +50,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
     for cache in ("TRITON_CACHE_DIR", "CUTE_DSL_CACHE_DIR"):
         monkeypatch.setenv(cache, str(tmp_path))
     found: dict[str, str] = {}
-    original = schedule_placement.recorded
+    original = schedule_placement.record_machine_code
 
     def recorded(lowered: Any, *rest: Any) -> Any:
         (kernel,) = (one.name for one in lowered.meta.kernels)
@@ -66,7 +66,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
         assert stores(made.cubin) + more >= len({region.name for region in made.meta.regions})
         return made
 
-    monkeypatch.setattr(schedule_placement, "recorded", recorded)
+    monkeypatch.setattr(schedule_placement, "record_machine_code", recorded)
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass.placing import paths
+from kscope.sass.placing import mark_order
 
 from .kernels import ASSEMBLERS, EACH, needs_tools
 from .marked import compiled, spots, walk
@@ -128,7 +128,7 @@ def moved(name: str, number: int, to: int) -> None:
     (text, machine), found = compiled(ASSEMBLERS[0])[name], spots(name, ASSEMBLERS[0])
     assert not isinstance(found, str)
     changed = [replace(spot, at=to) if n == number else spot for n, spot in enumerate(found)]
-    paths.check(text, machine, sorted(changed, key=lambda spot: spot.at))
+    mark_order.check(text, machine, sorted(changed, key=lambda spot: spot.at))
 
 
 def test_the_check_of_paths_accepts_what_was_placed_and_rejects_other_places() -> None:
@@ -147,4 +147,4 @@ def test_a_region_open_on_one_path_of_the_machine_code_is_rejected() -> None:
     (text, machine), found = compiled(ASSEMBLERS[0])["branch"], spots("branch", ASSEMBLERS[0])
     assert not isinstance(found, str)
     with pytest.raises(UnsupportedError, match=r"open|follow"):
-        paths.check(text, machine, found[:1])
+        mark_order.check(text, machine, found[:1])

@@ -10,20 +10,20 @@ import pytest
 from kscope.capture import layout
 from kscope.errors import UnsupportedError
 from kscope.sass.checks import hazards
-from kscope.sass.cubin.control import control
+from kscope.sass.cubin.control_codes import control
 from kscope.sass.cubin.insertion import New
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.placing import operands, place
-from kscope.sass.placing.code import Machine
+from kscope.sass.placing.basic_blocks import Machine
+from kscope.sass.placing.mark_order import Spot
 from kscope.sass.placing.operands import Source
-from kscope.sass.placing.paths import Spot
-from kscope.sass.recording import deferring, later, rows
+from kscope.sass.recording import deferred_records, deferring, rows
+from kscope.sass.recording.deferred_records import Later
 from kscope.sass.recording.deferring import Kinds
-from kscope.sass.recording.later import Later
+from kscope.sass.recording.lane_state import State
 from kscope.sass.recording.regions import Record
 from kscope.sass.recording.registers import Allocation
 from kscope.sass.recording.sites import Needed, Site
-from kscope.sass.recording.state import State
 
 from .counting_pipelines import loops
 from .kernels import needs_tools
@@ -106,7 +106,7 @@ def test_a_predicate_that_the_loop_overwrites_is_kept_in_a_flag(left: str) -> No
     found = planned(machine(left, "ISETP.NE.U32.AND P0, PT, R2, RZ, PT"), DRAIN, ARRIVE)
     drain, arrive = found.sites
     assert arrive.later and arrive.flag not in (None, drain.flag) and not arrive.flagged
-    assert [str(one.seen.guard) for one in later.kept(arrive, STATE) if one.seen] == ["@!P0"]
+    assert [str(one.seen.guard) for one in deferred_records.kept(arrive, STATE) if one.seen] == ["@!P0"]
     assert not planned(machine(left, "ISETP.NE.U32.AND P0, PT, R2, RZ, PT"), ARRIVE, most=105).stores
 
 
@@ -163,7 +163,7 @@ def test_records_of_operations_in_a_row_are_stored_where_the_code_parts() -> Non
     assert [one.warp_flag for one in found.sites] == [58, 57] == [*found.chosen.state.warp_flags]
     assert found.chosen.state.warp_wide >= {57, 58}
     first = found.sites[0]
-    (kept,) = later.kept(first, STATE)
+    (kept,) = deferred_records.kept(first, STATE)
     assert kept.seen and kept.seen.operands == ("UR58", "URZ", "0x1", "UP0") and kept.borrowed == {"UP0"}
     tests = [one.seen for one in stored(STATE, first) if one.seen and one.seen.name == "ISETP"]
     assert [one.operands[2:4] for one in tests] == [("R102", "RZ"), ("RZ", "UR58")]
@@ -201,7 +201,7 @@ def texts(some: Sequence[New]) -> list[str]:
 
 def stored(state: State, *sites: Site, begins: frozenset[int] = frozenset(), free: int = 7) -> list[New]:
     taken = frozenset(f"P{number}" for number in range(free, 7))
-    return later.stores(Later(sites, begins), state, "0xff0", Needed(taken, taken))
+    return deferred_records.stores(Later(sites, begins), state, "0xff0", Needed(taken, taken))
 
 
 def waits(some: Sequence[New]) -> list[int]:

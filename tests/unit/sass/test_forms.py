@@ -8,7 +8,7 @@ import re
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass.cubin.control import Control, control, without_control
+from kscope.sass.cubin.control_codes import Control, control, without_control
 from kscope.sass.encoding import forms
 from kscope.sass.encoding.forms import Field, Form, Value
 

@@ -9,7 +9,7 @@ import pytest
 
 from kscope.sass.checks import clobbers, hazards
 from kscope.sass.cubin import insert
-from kscope.sass.cubin.control import Control
+from kscope.sass.cubin.control_codes import Control
 from kscope.sass.cubin.insertion import Insertion, New
 from kscope.sass.cubin.instructions import Function, Instruction
 from kscope.sass.encoding import forms, writing
@@ -79,7 +79,7 @@ def found(text: str, chosen: Chosen) -> str:
     (kernel,) = functions(data)
     insertion = replace(chosen(kernel), registers=210)
     (after,) = functions(insert.inserted(data, kernel, insertion))
-    new = insert.added(kernel, insertion).keys()
+    new = insert.inserted_addresses(kernel, insertion).keys()
     assert new
     return "\n".join(map(str, (*hazards.check(after, new), *clobbers.check(after, new))))
 
@@ -380,7 +380,7 @@ def at_rest(*marks: tuple[str, Control]) -> Chosen:
     def chosen(kernel: Function) -> Insertion:
         first, store = kernel.instructions[1].at, named(kernel, "STG").at
         asks = [*new(("MOV R200, RZ", SLOW), OPEN), writing.new("@P5 BRA `()", Control(stall=5), to="claim")]
-        back = writing.new("BRA `()", Control(stall=5), to=insert.own(first))
+        back = writing.new("BRA `()", Control(stall=5), to=insert.label_of(first))
         claim = [writing.new("MOV R202, RZ", SLOW, label="claim"), back]
         return Insertion({first: asks, store: new(*marks)}, tail=claim)
 

@@ -9,8 +9,8 @@ import pytest
 
 from kscope.errors import UnsupportedError
 from kscope.machine_code import elf
-from kscope.sass.cubin import info, insert
-from kscope.sass.cubin.control import Control, controlled
+from kscope.sass.cubin import attributes, insert
+from kscope.sass.cubin.control_codes import Control, controlled
 from kscope.sass.cubin.insertion import Insertion, New
 from kscope.sass.cubin.instructions import BYTES, Function
 
@@ -50,7 +50,7 @@ def check(data: bytes, function: Function, insertion: Insertion) -> bytes:
     out = insert.inserted(data, function, insertion)
     before, after = printed(data, function.name), printed(out, function.name)
     new = added(function, insertion)
-    assert new == insert.added(function, insertion).keys()
+    assert new == insert.inserted_addresses(function, insertion).keys()
     assert all(after.instructions[at // BYTES].name == "NOP" for at in new)
     kept = stripped(after, new)
     assert kept[: len(before.instructions)] == stripped(before, frozenset())
@@ -129,10 +129,10 @@ def test_attributes_symbols_and_registers_follow(tool: str) -> None:
     file, (after,) = elf.read(out), functions(out)
     own, shared = file.find(".nv.info.branching"), file.find(".nv.info")
     assert own is not None and shared is not None
-    exits = {one.number: info.addresses(one) for one in info.read(own.content)}[info.EXITS]
+    exits = {one.number: attributes.addresses(one) for one in attributes.read(own.content)}[attributes.EXITS]
     assert exits == tuple(one.at for one in after.instructions if one.name == "EXIT")
     assert len(exits) == 1 + sum(one.name == "EXIT" for one in kernel.instructions)
-    counts = [one.payload[4] for one in info.read(shared.content) if one.number == info.REGISTERS]
+    counts = [one.payload[4] for one in attributes.read(shared.content) if one.number == attributes.REGISTERS]
     assert counts == [77]
     (symbol,) = [one for one in file.symbols() if one.name == "branching"]
     assert symbol.size == after.size > kernel.size
@@ -155,8 +155,8 @@ def test_annotations_follow_the_accesses_of_spilled_registers(tool: str) -> None
     def annotated(cubin: bytes) -> list[int]:
         own, (function,) = elf.read(cubin).find(".nv.info.k"), functions(cubin)
         assert own is not None
-        some = [one for one in info.read(own.content) if one.number == info.ANNOTATIONS]
-        return [function.instructions[at // BYTES].word for one in some for at in info.addresses(one)]
+        some = [one for one in attributes.read(own.content) if one.number == attributes.ANNOTATIONS]
+        return [function.instructions[at // BYTES].word for one in some for at in attributes.addresses(one)]
 
     before = annotated(data)
     if not before:
@@ -168,7 +168,7 @@ def test_annotations_follow_the_accesses_of_spilled_registers(tool: str) -> None
 
 def test_an_annotation_of_another_kind_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="does not know: 0x55"):
-        info.addresses(info.Attribute(4, info.ANNOTATIONS, bytes([1, *bytes(7), 2, *bytes(7)])))
+        attributes.addresses(attributes.Attribute(4, attributes.ANNOTATIONS, bytes([1, *bytes(7), 2, *bytes(7)])))
 
 
 def test_two_kernels_of_a_cubin_are_edited_apart() -> None:

@@ -10,7 +10,7 @@ import pytest
 from kscope.analysis.samples.stalls import stalls
 from kscope.capture import sample_section
 from kscope.capture.samples import ROW, SampledFunction, Samples
-from kscope.machine_code import code_map, segments
+from kscope.machine_code import code_map, instruction_regions
 
 from .kernels import needs_tools
 
@@ -22,7 +22,7 @@ def softmax() -> SampledFunction:
     from gpu.sass_kernels import made
 
     found = made("softmax")
-    [function] = code_map.described(
+    [function] = code_map.with_instructions(
         [SampledFunction("softmax")], found.recorded.data, found.meta.regions, found.meta.layouts
     )
     return function
@@ -65,6 +65,6 @@ def test_rows_have_both_and_a_capture_keeps_both(softmax: SampledFunction) -> No
 
 def test_runs_are_written_once_and_damaged_ones_are_none() -> None:
     stacks = {0: None, 16: (), 32: ("a",), 48: ("a",), 64: ("a", "b"), 80: None}
-    made = segments.with_segments(b"\0k\0", "k", stacks)
+    made = instruction_regions.with_segments(b"\0k\0", "k", stacks)
     assert made.startswith(b"\0k\0\0kscope segments {") and made.endswith(b"\0")
     assert made.count(b"[64,") == 1 and b"[48," not in made

@@ -77,7 +77,7 @@ def test_the_users_lines_are_left_out_of_the_labels_alone() -> None:
 def test_a_value_in_a_register_is_held_and_a_constant_is_not(operand: str, before: str, held: str) -> None:
     text = MARKED.replace("enter turn - - with", f"enter turn i32 - with {operand}").replace("LOOP:", f"{before}LOOP:")
     made = labels.labeled(text)
-    (statement, *_) = made.points
+    (statement, *_) = made.recording
     assert made.plain.count("st.local") == bool(held)
     assert held in made.plain
     assert made.constants(statement)[0] == (None if held else 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.sass.cubin import lines
+from kscope.sass.cubin import line_tables
 
 VERSION_2 = bytes.fromhex(
     "3b0000000200180000000101fb0e0a00010101010000000100612e6375000000000000090200000000000000000401030401f0"
@@ -22,19 +22,19 @@ TABLES = pytest.mark.parametrize("table", [VERSION_2, VERSION_3], ids=["version 
 
 @TABLES
 def test_both_versions_name_the_same_lines(table: bytes) -> None:
-    rows = [(row.at, row.file, row.line) for row in lines.rows(table)]
+    rows = [(row.at, row.file, row.line) for row in line_tables.rows(table)]
     assert rows == [(0x0, 1, 5), (0x10, 1, 6), (0x40, 1, 7), (0x50, 1, 9), (0x100, 0, 9)]
 
 
 @TABLES
 def test_rows_follow_code_that_was_moved(table: bytes) -> None:
     word = table.index(b"\x00\x09\x02") + 3
-    content, words = lines.moved(table, {word: lambda at: at + 0x20 * (at > 0x10)})
+    content, words = line_tables.move_lines(table, {word: lambda at: at + 0x20 * (at > 0x10)})
     assert words == {word: word}, "the header keeps its size"
-    assert [row.at for row in lines.rows(content)] == [0x0, 0x10, 0x60, 0x70, 0x120]
-    assert [row.line for row in lines.rows(content)] == [5, 6, 7, 9, 9]
+    assert [row.at for row in line_tables.rows(content)] == [0x0, 0x10, 0x60, 0x70, 0x120]
+    assert [row.line for row in line_tables.rows(content)] == [5, 6, 7, 9, 9]
 
 
 def test_other_versions_are_refused_by_number() -> None:
     with pytest.raises(UnsupportedError, match="DWARF 4"):
-        lines.rows(VERSION_3[:4] + b"\x04" + VERSION_3[5:]).__next__()
+        line_tables.rows(VERSION_3[:4] + b"\x04" + VERSION_3[5:]).__next__()

@@ -9,12 +9,12 @@ import pytest
 from kscope.capture import layout
 from kscope.sass.cubin.insertion import New
 from kscope.sass.cubin.instructions import BYTES, Function
-from kscope.sass.placing.paths import Spot
+from kscope.sass.placing.mark_order import Spot
 from kscope.sass.recording import early_clocks, marking, records, registers
+from kscope.sass.recording.lane_state import State
 from kscope.sass.recording.marking import Marks
 from kscope.sass.recording.regions import Record
 from kscope.sass.recording.sites import Site
-from kscope.sass.recording.state import State
 
 from .listed import Line, listed
 
@@ -32,7 +32,7 @@ def site(act: str, at: int, quad: int = 108, name: str = "part", **more: bool) -
 
 
 def placed(function: Function, *sites: Site, used: Sequence[int] = range(30)) -> Marks:
-    return marking.placed(function, sites, WRITER, frozenset({0}), frozenset(used), {})
+    return marking.place_marks(function, sites, WRITER, frozenset({0}), frozenset(used), {})
 
 
 def names(some: Sequence[New]) -> list[str]:
@@ -110,19 +110,21 @@ def test_a_begin_that_would_wait_for_a_store_reads_its_clock_into_a_register_tha
     """The record's end waits instead, which is long after the store; the clock is moved where the record is stored."""
     sites = [site("enter", 1, waits=True), site("exit", 4)]
     chosen = registers.Allocation(STATE, {("part", ""): 108}, {108: 1}, 114)
-    enter, leave = early_clocks.placed(sites, chosen, frozenset(range(30)), 255)
+    enter, leave = early_clocks.with_early_clocks(sites, chosen, frozenset(range(30)), 255)
     assert (enter.aside, enter.waits, leave.aside, leave.waits) == (30, False, 30, True)
     made = placed(listed(*COMPUTES, END), enter, leave)
     code = [one.seen for some in made.before.values() for one in some if one.seen is not None]
     assert [one.operands for one in code if one.name == "MOV"] == [("R108", "R30")]
     assert [one.operands[0] for one in code if one.name == "CS2R"] == ["R30", "R110"]
-    assert early_clocks.placed(sites, chosen, frozenset(range(255)), 255) == sites
-    assert early_clocks.placed([site("enter", 1), site("exit", 4)], chosen, frozenset(), 255) == [
+    assert early_clocks.with_early_clocks(sites, chosen, frozenset(range(255)), 255) == sites
+    assert early_clocks.with_early_clocks([site("enter", 1), site("exit", 4)], chosen, frozenset(), 255) == [
         site("enter", 1),
         site("exit", 4),
     ]
     at_once = [site("enter", 1, waits=True), site("exit", 1)]
-    assert early_clocks.placed(at_once, chosen, frozenset(range(30)), 255) == at_once, "moved before it is there"
+    assert early_clocks.with_early_clocks(at_once, chosen, frozenset(range(30)), 255) == at_once, (
+        "moved before it is there"
+    )
 
 
 def test_where_the_kernel_needs_every_predicate_a_record_is_stored_at_the_last_place_that_leaves_one() -> None:
@@ -131,7 +133,7 @@ def test_where_the_kernel_needs_every_predicate_a_record_is_stored_at_the_last_p
     uses = [f"@P{n} IMAD.IADD R20, R20, 0x1, R21" for n in range(7)]
     function = listed("HGMMA", *tests, *COMPUTES[:3], *uses, *COMPUTES[:6], END)
     writer = records.Writer(state, "0xff0")
-    made = marking.placed(function, [site("exit", 9)], writer, frozenset({0}), frozenset(range(30)), {})
+    made = marking.place_marks(function, [site("exit", 9)], writer, frozenset({0}), frozenset(range(30)), {})
     assert list(standing(made, "STG")) == [len(function.instructions) - 1]
     assert "P2R" not in [name for some in made.before.values() for name in names(some)]
 
@@ -148,6 +150,6 @@ def test_without_a_predicate_of_the_kernels_one_is_computed_that_is_free_as_far_
     needed = "ISETP.NE.U32.AND P0, PT, R4, RZ, PT"
     function = listed(needed, *COMPUTES, "@P0 EXIT", END)
     writer = records.Writer(state, "0xff0")
-    made = marking.placed(function, [site("exit", 4)], writer, frozenset({0}), frozenset(range(30)), {})
+    made = marking.place_marks(function, [site("exit", 4)], writer, frozenset({0}), frozenset(range(30)), {})
     tests = [one.seen for some in made.before.values() for one in some if one.seen and one.seen.name == "ISETP"]
     assert [one.operands[0] for one in tests] == ["P1"]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from kscope.errors import UnsupportedError
-from kscope.sass.checks import checking
+from kscope.sass.checks import kernel_check
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function
 from kscope.sass.recording import partitions
@@ -22,7 +22,9 @@ pytestmark = needs_tools
 def kept() -> Generator[list[tuple[Function, Insertion]]]:
     """The insertions that are checked, without the check."""
     found = list[tuple[Function, Insertion]]()
-    with patch.object(checking, "check", lambda data, before, insertion, holding: found.append((before, insertion))):
+    with patch.object(
+        kernel_check, "check", lambda data, before, insertion, holding: found.append((before, insertion))
+    ):
         yield found
 
 
@@ -78,6 +80,6 @@ def test_a_kernel_is_claimed_once_where_a_way_leaves_too_few_registers() -> None
     def refused(*arguments: object) -> object:
         raise UnsupportedError("no")
 
-    with kept() as found, patch.object(partitions, "placed", refused):
+    with kept() as found, patch.object(partitions, "place_claims", refused):
         made.__wrapped__(gluon(), tool())
     assert len(claims(found[-1][1])) == 1

@@ -21,12 +21,12 @@ from kscope.instrument.selection.auto import Selection
 from kscope.lowering.lowered import Lowered
 from kscope.lowering.plan import lower
 from kscope.marks.operations import PIPELINE
-from kscope.sass.checks import checking, clobbers, register_limits
+from kscope.sass.checks import clobbers, kernel_check, register_limits
 from kscope.sass.cubin.instructions import BYTES
 from kscope.sass.encoding import writing
-from kscope.sass.recording import narrow
-from kscope.sass.recording.kernel import Recorded, recorded
-from kscope.sass.recording.state import State
+from kscope.sass.recording import released_registers
+from kscope.sass.recording.kernel import Recorded, record_kernel
+from kscope.sass.recording.lane_state import State
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 from .listed import Line, inserted, listed
@@ -86,7 +86,7 @@ def made(text: str, tool: str = "", moved: bool = True) -> tuple[Recorded, Lower
     def assemble(code: str, table: bool) -> bytes:
         return assembled(code, tool, ("-lineinfo",) if table else ())
 
-    return recorded(found.marked, kernel, assemble, moved=moved), found
+    return record_kernel(found.marked, kernel, assemble, moved=moved), found
 
 
 def refused(text: str) -> str:
@@ -218,7 +218,7 @@ def test_registers_that_a_kernel_gives_back_are_counted_where_it_does() -> None:
     function = listed(*PARTS, again=2)
     limits = register_limits.limits(function)
     assert [limits[at * BYTES] for at in range(7)] == [256, 40, 40, 40, 40, 240, 240]
-    assert [register_limits.fewest(function)[at * BYTES] for at in (0, 1, 6)] == [256, 40, 40]
+    assert [register_limits.fewest_registers(function)[at * BYTES] for at in (0, 1, 6)] == [256, 40, 40]
 
 
 def test_a_value_in_a_register_that_was_given_back_is_lost() -> None:
@@ -237,7 +237,7 @@ def test_what_a_lane_knows_moves_to_a_part_with_few_registers_where_it_was_writt
     low = replace(state, address=20, offset=21, mine=None if on else 22)
     claim: list[Line] = ["ISETP.NE.U32.AND P6, PT, R60, RZ, PT", "@!P6 BRA `(behind)", "MOV R61, RZ"]
     code = claim if on else ["MOV R61, RZ", "MOV R62, RZ"]
-    seen = [one.seen for one in narrow.moves(state, low) if one.seen is not None]
+    seen = [one.seen for one in released_registers.moves(state, low) if one.seen is not None]
     moved = [f"{one.guard} {one.code} {', '.join(one.operands)}" for one in seen]
     assert len(moved) == (1 if on else 2)
     function = listed("NOP", "MOV R60, RZ", *code, *moved, "EXIT", behind=len(claim) + 2)
@@ -251,7 +251,7 @@ def test_operands_are_read_while_they_are_those_of_the_operation(between: Line, 
     operation = "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R4+0x10], R5"
     read = replace(writing.new("SHF.R.U32.HI R11, RZ, 0xd, R5"), borrowed=frozenset({"R5"}), operands_of=0)
     function = listed(operation, between, "SHF.R.U32.HI R11, RZ, 0xd, R5", "EXIT", out=3)
-    found = list(checking.other_operands(function, [2 * BYTES], {2 * BYTES: (read, 0)}))
+    found = list(kernel_check.other_operands(function, [2 * BYTES], {2 * BYTES: (read, 0)}))
     assert not found if right else found
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kscope.sass.checks import hazards
-from kscope.sass.cubin.control import Control
+from kscope.sass.cubin.control_codes import Control
 
 from .listed import Line, listed
 

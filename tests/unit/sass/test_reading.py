@@ -6,8 +6,8 @@ import pytest
 
 from kscope.errors import FormatError
 from kscope.machine_code import elf
-from kscope.sass.cubin import branches, info, reading
-from kscope.sass.cubin.control import Control, control, controlled
+from kscope.sass.cubin import attributes, branches, reading
+from kscope.sass.cubin.control_codes import Control, control, controlled
 from kscope.sass.cubin.instructions import words
 
 from .kernels import BRANCHING, EACH, HEAD, assembled, functions, needs_tools
@@ -45,7 +45,7 @@ def test_kernels_with_all_registers_are_read(tool: str) -> None:
     data = assembled(f"{HEAD}.visible .entry many() .reqntid 128 .maxnreg 255 {{ {body} }}\n", tool)
     shared = elf.read(data).find(".nv.info")
     assert shared is not None
-    assert [one.payload[4] for one in info.read(shared.content) if one.number == info.REGISTERS] == [255]
+    assert [one.payload[4] for one in attributes.read(shared.content) if one.number == attributes.REGISTERS] == [255]
     assert [one.name for one in functions(data)[0].instructions].count("BAR") == 2
 
 
@@ -63,9 +63,9 @@ def test_control_codes_round_trip() -> None:
 def test_branch_targets_round_trip(opcode: int, to: int) -> None:
     noise = controlled(0x3800000 << 64 | opcode | 0x7000, Control(stall=5))
     for at, arch in ((0, 90), (16, 90), (64000, 90), (64000, 80)):
-        word = branches.aimed(noise, at, to, arch)
+        word = branches.with_target(noise, at, to, arch)
         assert branches.target(word, at, arch) == to
-        assert branches.aimed(word, at, at + 16, arch) == branches.aimed(noise, at, at + 16, arch)
+        assert branches.with_target(word, at, at + 16, arch) == branches.with_target(noise, at, at + 16, arch)
 
 
 def test_a_label_elsewhere_than_the_encoding_leads_is_refused() -> None:

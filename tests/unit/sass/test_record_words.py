@@ -9,8 +9,8 @@ import pytest
 from kscope import ptx
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.sass.recording import choosing, lending, regions, registers, rows
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording import borrowed_registers, regions, register_choice, registers, rows
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 
@@ -34,7 +34,7 @@ EARLY = f"""{HEAD}{ptx.control_symbol()}.visible .entry early(.param .u64 p) .re
 
 
 def made(tool: str) -> Recorded:
-    return recorded(EARLY, KERNEL, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
+    return record_kernel(EARLY, KERNEL, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def quads(monkeypatch: pytest.MonkeyPatch) -> dict[regions.Key, int]:
     def chosen(
         pool: registers.Pool, some: Sequence[regions.Record], together: frozenset[frozenset[regions.Key]], *_: object
     ) -> registers.Allocation:
-        allocation = pool.owned(some, regions.shared(some, together))
+        allocation = pool.owned(some, regions.shared_numbers(some, together))
         found.update(allocation.quads)
         return allocation
 
-    monkeypatch.setattr(choosing, "chosen", chosen)
+    monkeypatch.setattr(register_choice, "choose_registers", chosen)
     monkeypatch.setattr(rows, "planned", lambda text, _, found, spots, pairs, __: rows.alone(text, found, spots, pairs))
     return found
 
@@ -63,7 +63,7 @@ def test_a_value_that_comes_early_has_registers_that_no_open_record_uses(
 
 
 def test_a_word_of_another_record_is_found(quads: dict[regions.Key, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending.Lender, "overlapping", lambda *_: frozenset())
+    monkeypatch.setattr(borrowed_registers.Lender, "overlapping", lambda *_: frozenset())
     with pytest.raises(UnsupportedError, match=r"of record .* was not written by its marks alone"):
         made(ASSEMBLERS[0])
     assert quads["third", "instant"] == quads["first", ""]

@@ -17,9 +17,9 @@ from kscope.sass.checks import clobbers, hazards
 from kscope.sass.cubin.instructions import Function, Instruction
 from kscope.sass.encoding import renaming
 from kscope.sass.encoding.renaming import Names
-from kscope.sass.placing import code, labels, place
+from kscope.sass.placing import basic_blocks, labels, place
 from kscope.sass.recording import fragments
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
 from .stripping import lines, printed, stripped
@@ -63,7 +63,7 @@ def made(tool: str, text: str = MARKED, kernel: ptx.Kernel = KERNEL, moved: bool
     def assemble(text: str, table: bool) -> bytes:
         return assembled(text, tool, ("-lineinfo",) if table else ())
 
-    return recorded(text, kernel, assemble, moved=moved)
+    return record_kernel(text, kernel, assemble, moved=moved)
 
 
 def only(data: bytes) -> Function:
@@ -157,7 +157,7 @@ def test_the_line_table_is_the_users() -> None:
     """Every own instruction has the line that it has without kscope."""
     text = MARKED.replace("    ld.param.u64 %d1", "    .loc 1 70 0\n    ld.param.u64 %d1", 1)
     text = text.replace("    bar.sync 0; ld.sh", "    .loc 1 80 0\n    bar.sync 0; ld.sh") + '.file 1 "/sums.cu"\n'
-    out = recorded(text, KERNEL, lambda text, table: assembled(text))
+    out = record_kernel(text, KERNEL, lambda text, table: assembled(text))
     assert {line for _, line in lines(out.data).values()} == {"70", "80"}
 
 
@@ -216,7 +216,9 @@ def test_marks_stand_between_landmarks_in_their_order() -> None:
     found = labels.labeled(MARKED)
     data = assembled(found.text)
     kernel = only(data)
-    spots = place.spots(code.Text(found), code.Machine(kernel, labels.statements(read(data), kernel, found)))
+    spots = place.spots(
+        basic_blocks.Text(found), basic_blocks.Machine(kernel, labels.statements(read(data), kernel, found))
+    )
     (load,) = [one.at for one in kernel.instructions if one.name == "LDG"]
     barriers = [one.at for one in kernel.instructions if one.name == "BAR"]
     enter_load, exit_load, enter_sum, exit_sum, enter_store, exit_store = (one.at for one in spots)
@@ -245,7 +247,7 @@ def test_the_claim_is_what_ptxas_made_of_the_protocols_text(sized: bool, spec: s
     data = assembled(HEAD + fragments.text(kernel), options=())
     claim = fragments.read(read(data), only(data))
     comes = sorted(number for at in claim.comes for number, _ in claim.enters(at))
-    assert comes == list(range(len(fragments.between(kernel))))
+    assert comes == list(range(len(fragments.passed_values(kernel))))
     assert sorted(claim.goes.values()) == list(range(3 + sized))
     gone = [one for one in claim.instructions if one not in claim.code]
     assert {one.name for one in gone} == {"LDG", "STG", "CS2R"}

@@ -16,8 +16,8 @@ from kscope.instrument.subset import Subset
 from kscope.machine_code import elf
 from kscope.marks.strategies import parse_strategy
 from kscope.sass.cubin.instructions import BYTES
-from kscope.sass.placing import code, labels, place
-from kscope.sass.recording import choosing, regions, rows
+from kscope.sass.placing import basic_blocks, labels, place
+from kscope.sass.recording import regions, register_choice, rows
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, needs_tools
 from .test_recording import ENTER, EXIT, KERNEL, made, only
@@ -142,11 +142,11 @@ def test_a_record_stays_open_for_the_lanes_that_go_on() -> None:
     text = labels.labeled(LEAVING)
     data = assembled(text.text)
     function = only(data)
-    sides = code.Text(text), code.Machine(function, labels.statements(elf.read(data), function, text))
-    found, pairs = place.spots(*sides), regions.together(sides[0])
+    sides = basic_blocks.Text(text), basic_blocks.Machine(function, labels.statements(elf.read(data), function, text))
+    found, pairs = place.spots(*sides), regions.overlapping_records(sides[0])
     leaves = {spot.at for spot in found if spot.guard}
     assert leaves and all(function.instructions[at // BYTES].name == "EXIT" for at in leaves)
-    spans = choosing.spans(rows.planned(*sides, regions.records(text), found, pairs, KERNEL), function)
+    spans = register_choice.spans(rows.planned(*sides, regions.records(text), found, pairs, KERNEL), function)
     (whole,) = [span for key, span in spans.items() if key[0] == "all"]
     assert not leaves & whole.ends
 

@@ -10,10 +10,10 @@ from sassvm.launching import Case, judged
 
 from kscope import ptx
 from kscope.errors import UnsupportedError
-from kscope.machine_code import segments
+from kscope.machine_code import instruction_regions
 from kscope.sass.cubin.instructions import Function
 from kscope.sass.placing import labels
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import EACH, HEAD, assembled, functions, needs_tools
 from .test_recording import KERNEL
@@ -46,7 +46,7 @@ def made(tool: str, moved: bool = False) -> dict[str, Recorded]:
         return assembled(text, tool, ("-lineinfo",) if table else ())
 
     for name, (_, kernel, _) in KERNELS.items():
-        found[name] = recorded(MODULE, kernel, assemble, name, cubin, moved=moved)
+        found[name] = record_kernel(MODULE, kernel, assemble, name, cubin, moved=moved)
         cubin = found[name].data
     return found
 
@@ -78,9 +78,9 @@ def test_functions_without_marks_stay_as_they_are(tool: str) -> None:
 def test_the_regions_of_each_kernel_are_kept_in_the_cubin(tool: str) -> None:
     data = made(tool)["leaving"].data
     for name, region in (("turns", "last"), ("leaving", "all")):
-        stacks = {stack for _, stack in segments.segments(data, name)}
+        stacks = {stack for _, stack in instruction_regions.segments(data, name)}
         assert (region,) in stacks
-    assert segments.segments(data, "unmarked") == []
+    assert instruction_regions.segments(data, "unmarked") == []
 
 
 def test_a_kernel_that_the_module_has_not_is_named() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kscope.sass.cubin.instructions import Function, Instruction
-from kscope.sass.placing.paths import Spot
-from kscope.sass.recording.stores_in_flight import Use, waiting
+from kscope.sass.placing.mark_order import Spot
+from kscope.sass.recording.stores_in_flight import Use, waiting_marks
 
 LOOP = Function(
     "loop",
@@ -27,7 +27,7 @@ def uses(*marks: tuple[str, int, int]) -> list[Use]:
 
 
 def waits(*marks: tuple[str, int, int]) -> set[int]:
-    return {spot.mark for spot in waiting(LOOP, uses(*marks))}
+    return {spot.mark for spot in waiting_marks(LOOP, uses(*marks))}
 
 
 def test_a_region_alone_in_a_loop_waits_for_the_previous_iteration() -> None:
@@ -56,7 +56,7 @@ def test_regions_that_share_registers_wait() -> None:
 def test_an_end_waits_if_some_lanes_stored_the_same_record_before() -> None:
     marks = uses(("enter", 0x00, 4), ("exit", 0x10, 4), ("exit", 0x20, 4))
     guarded = replace(marks[1], spot=replace(marks[1].spot, guard="@P1"))
-    assert {spot.mark for spot in waiting(LOOP, [marks[0], guarded, marks[2]])} == {1, 2}
+    assert {spot.mark for spot in waiting_marks(LOOP, [marks[0], guarded, marks[2]])} == {1, 2}
     assert waits(("enter", 0x00, 4), ("exit", 0x10, 4), ("exit", 0x20, 4)) == set()
 
 

@@ -15,8 +15,8 @@ from kscope.instrument.recording import Recording
 from kscope.sass.checks import clobbers
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
 from kscope.sass.placing import labels
-from kscope.sass.recording import choosing, lending, regions, registers
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.recording import borrowed_registers, regions, register_choice, registers
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from .kernels import ASSEMBLERS, EACH, HEAD, assembled, functions, needs_tools
 from .stripping import printed, stripped
@@ -49,7 +49,7 @@ MARKED = f"{HEAD}{ptx.control_symbol()}.visible .entry valued(.param .u64 p, .pa
 
 @cache
 def made(tool: str, text: str = MARKED) -> Recorded:
-    return recorded(text, KERNEL, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
+    return record_kernel(text, KERNEL, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
 
 
 def code(tool: str) -> tuple[Instruction, ...]:
@@ -152,7 +152,7 @@ LOOP:
 """A kernel that needs many registers, but few where its region is."""
 
 
-def lent(function: Function, spans: dict[regions.Key, lending.Span]) -> registers.Allocation:
+def lent(function: Function, spans: dict[regions.Key, borrowed_registers.Span]) -> registers.Allocation:
     return registers.Pool(function, False).lent(spans, frozenset())
 
 
@@ -160,14 +160,14 @@ def test_records_use_registers_that_are_free_there() -> None:
     (kernel,) = functions(assembled(FULL, ASSEMBLERS[0], ()))
     loop = next(one for one in kernel.instructions if one.target is not None and one.target < one.at)
     assert loop.target is not None
-    span = lending.Span(frozenset({loop.target}), frozenset({loop.at}))
+    span = borrowed_registers.Span(frozenset({loop.target}), frozenset({loop.at}))
     found = lent(kernel, {("turn", ""): span})
     used = {int(name[1:]) for one in kernel.instructions for name in one.reads | one.writes if name[0] == "R"}
     first = found.quads["turn", ""]
     assert {*range(first, first + 4)} <= used and first % 4 == 0
     inside = [one for one in kernel.instructions if loop.target <= one.at <= loop.at]
     assert not {f"R{first + n}" for n in range(4)} & {name for one in inside for name in one.reads | one.writes}
-    whole = lending.Span(frozenset({0}), frozenset({kernel.instructions[-1].at}))
+    whole = borrowed_registers.Span(frozenset({0}), frozenset({kernel.instructions[-1].at}))
     assert not {*range(lent(kernel, {("all", ""): whole}).quads["all", ""], 255)} & used
 
 
@@ -177,8 +177,8 @@ def test_the_kernel_waits_for_the_store_of_a_lent_record_where_it_uses_its_regis
     loads = [one for one in kernel.instructions if one.name == "LDG"]
     (name,) = loads[40].writes
     touching = [one.at for one in kernel.instructions if name in one.reads | one.writes]
-    before = lending.Span(frozenset({loads[0].at}), frozenset({touching[0] - BYTES}))
-    assert lending.Lender(kernel).waits(before, frozenset({name})) == {touching[0]}
+    before = borrowed_registers.Span(frozenset({loads[0].at}), frozenset({touching[0] - BYTES}))
+    assert borrowed_registers.Lender(kernel).waits(before, frozenset({name})) == {touching[0]}
 
 
 def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,10 +186,10 @@ def test_the_checkers_reject_registers_that_are_not_free(monkeypatch: pytest.Mon
         loop = next(one for one in pool.function.instructions if one.target is not None and one.target < one.at)
         load = next(one for one in pool.function.instructions if one.at > (loop.target or 0) and one.name == "LDG")
         (address,) = (int(name[1:]) for name in sorted(load.reads)[:1] if name[0] == "R")
-        span = lending.Span(frozenset({loop.at}), frozenset({loop.at}))
+        span = borrowed_registers.Span(frozenset({loop.at}), frozenset({loop.at}))
         found = pool.lent({("turn", ""): span}, frozenset())
         return replace(found, quads={("turn", ""): address // 4 * 4})
 
-    monkeypatch.setattr(choosing, "chosen", chosen)
+    monkeypatch.setattr(register_choice, "choose_registers", chosen)
     with pytest.raises(UnsupportedError, match=r"overwritten, but the code still needs it|may still be read"):
         made(ASSEMBLERS[0], FULL)

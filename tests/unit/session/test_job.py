@@ -21,7 +21,7 @@ from waiting import PATIENCE_S, wait_until
 from kscope.capture.capture import load_capture
 from kscope.decoding.causal import Evidence, solve
 from kscope.errors import DriverError, UsageError
-from kscope.merging.ranks.clock_files import compared
+from kscope.merging.ranks.clock_files import read_comparisons
 from kscope.session import peer_clocks
 from kscope.session.launcher import Place
 from kscope.session.peer_clocks import QUICK, THOROUGH, Follower, Leader
@@ -41,7 +41,7 @@ def test_ranks_begin_together_and_write_apart(tmp_path: Path) -> None:
         own = tmp_path / "run" / f"rank={rank:04}"
         assert {one.name for one in own.iterdir() if one.name[0] != "."} >= {"clock.json", "train.kscope"}
         assert load_capture(own / "train.kscope").host["rank"] == rank
-        found = compared(own / "train.kscope")
+        found = read_comparisons(own / "train.kscope")
         assert len(found.rank_0_clock) == 8 and found.peers == ()
         before, there, then = found.rank_0_clock.T
         assert (before <= there).all() and (there <= then).all()
@@ -54,7 +54,7 @@ def test_a_rank_that_fails_leaves_the_others_with_what_they_recorded(tmp_path: P
     assert "a rank of the job has left" in done[0][1] and "clocks were not compared at the end" in done[0][1]
     assert "kscope merge run -o data/ writes all" in done[0][1]
     assert (tmp_path / "run" / "rank=0000" / "train.kscope").exists()
-    assert len(compared(tmp_path / "run" / "rank=0000" / "train.kscope").rank_0_clock) == 4
+    assert len(read_comparisons(tmp_path / "run" / "rank=0000" / "train.kscope").rank_0_clock) == 4
 
 
 def test_a_folder_with_a_recording_and_an_output_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import kscope
 import kscope_sim
 from kscope.errors import UsageError
-from kscope.session import claims
+from kscope.session import output_locks
 from kscope.session.launcher import Place, expanded, place
 
 SECOND = """
@@ -32,9 +32,9 @@ def rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process is rank 1 of 2."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(claims, "_held", {})
+    monkeypatch.setattr(output_locks, "_held", {})
     yield
-    for descriptor in claims._held.values():
+    for descriptor in output_locks._held.values():
         os.close(descriptor)
 
 

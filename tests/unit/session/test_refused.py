@@ -108,7 +108,7 @@ def test_a_child_forked_while_another_thread_holds_the_state_lock_does_not_deadl
     has, done = threading.Event(), threading.Event()
 
     def other() -> None:
-        with states.alone():
+        with states.exclusive():
             has.set()
             done.wait()
 

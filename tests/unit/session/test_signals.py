@@ -17,11 +17,11 @@ import pytest
 from noted import NotedBackend, launch
 
 import kscope
-from kscope.session import capture_path, session, statement, states
+from kscope.session import capture_path, session, signal_safe_exit, states
 from kscope.util import signals
 from kscope.util.signals import Held
 
-WATCHED = frozenset(module.__file__ for module in (session, statement, states, signals))
+WATCHED = frozenset(module.__file__ for module in (session, signal_safe_exit, states, signals))
 
 
 class Interrupts:

@@ -12,7 +12,7 @@ import kscope
 from kscope.capture.capture_data import BegunLaunch, DeviceCapture, TimerReading
 from kscope.instrument import registry
 from kscope.instrument.registry import Entry
-from kscope.session.used_devices import used
+from kscope.session.used_devices import used_devices
 
 
 def gpu_of(epoch: int) -> DeviceCapture:
@@ -61,7 +61,7 @@ def test_an_empty_capture_lists_every_device() -> None:
     with kscope.profile() as prof:
         pass
     assert names(prof.capture.devices) == {"simulated"}
-    assert used([IDLE, IDLE]) == (IDLE, IDLE) and used([]) == ()
+    assert used_devices([IDLE, IDLE]) == (IDLE, IDLE) and used_devices([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_an_empty_capture_lists_every_device() -> None:
 )
 def test_a_device_without_data_is_listed_if_facts_about_its_launches_are_known(fact: dict[str, object]) -> None:
     device = replace(IDLE, **fact)  # type: ignore[arg-type]  # by name
-    assert [one.ordinal for one in used([device, GPU])] == ([0, 1] if fact else [1])
+    assert [one.ordinal for one in used_devices([device, GPU])] == ([0, 1] if fact else [1])

@@ -18,26 +18,26 @@ from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.capture.samples import NO_PLACE, ROW, SampledFunction, Samples
 from kscope.cli import main
 from kscope.errors import FormatError, MissingError
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.backend import Backend
-from kscope.instrument.sampled import SampledCode
-from kscope.machine_code import code_map, sass, source_lines, tools
+from kscope.instrument.raw_samples import SampledCode
+from kscope.machine_code import code_map, disassembly, source_lines, tools
+from kscope.machine_code.disassembly import Site
 from kscope.machine_code.open_regions import open_regions
-from kscope.machine_code.sass import Site
 from kscope.machine_code.source_lines import live_registers
 from kscope.session.kernel_filter import Patterns
-from kscope.session.stalls import Stalls, collected, problems
+from kscope.session.stalls import Stalls, collect_samples, problems
 
 
-def listing(*instructions: str) -> sass.Function:
+def listing(*instructions: str) -> disassembly.Function:
     """A function of one instruction per 16 bytes."""
     lines = ['\t.section\t.text.k,"ax",@progbits']
     lines += [f"        /*{16 * at:04x}*/   {text} ;" for at, text in enumerate(instructions)]
-    [function] = sass.functions("\n".join(lines))
+    [function] = disassembly.functions("\n".join(lines))
     return function
 
 
-def opened(function: sass.Function, *sites: tuple[str, int, int]) -> list[tuple[str, ...]]:
+def opened(function: disassembly.Function, *sites: tuple[str, int, int]) -> list[tuple[str, ...]]:
     return open_regions(function, [Site(name, 16 * begin, 16 * end, 0, True) for name, begin, end in sites])
 
 
@@ -164,7 +164,7 @@ REGIONS = tuple(RegionMeta(name, where=f"unit.cu:{line(name)}") for name in ("ou
 
 @needs_nvcc
 def test_code_by_nvcc_has_regions_and_lines(cubin: bytes) -> None:
-    [function] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    [function] = code_map.with_instructions([SampledFunction("k")], cubin, REGIONS)
     assert function.why_unknown == "" and function.unresolved == ()
     code = {
         word: [one for one, text in enumerate(function.text) if re.search(rf"\b{word}\b", text)]
@@ -184,7 +184,7 @@ def test_code_by_nvcc_has_regions_and_lines(cubin: bytes) -> None:
 
 @needs_nvcc
 def test_each_instruction_knows_how_many_registers_hold_a_value(cubin: bytes) -> None:
-    [function] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    [function] = code_map.with_instructions([SampledFunction("k")], cubin, REGIONS)
     assert len(function.live) == len(function.at)
     used = {int(number) for text in function.text for number in re.findall(r"\bR([0-9]+)", text)}
     assert 0 < max(function.live) <= max(used) + 1
@@ -198,9 +198,9 @@ def test_code_whose_registers_the_disassembler_does_not_count_has_the_rest(
     def refused(*_: object) -> str:
         raise FormatError("nvdisasm refused it: Cannot print life ranges as flow analysis is disabled")
 
-    [counted] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    [counted] = code_map.with_instructions([SampledFunction("k")], cubin, REGIONS)
     monkeypatch.setattr(tools, "with_live_registers", refused)
-    assert code_map.described([SampledFunction("k")], cubin, REGIONS) == [replace(counted, live=())]
+    assert code_map.with_instructions([SampledFunction("k")], cubin, REGIONS) == [replace(counted, live=())]
 
 
 def test_live_registers_are_the_first_column_of_the_disassembler_s_table() -> None:
@@ -217,7 +217,7 @@ def test_live_registers_are_the_first_column_of_the_disassembler_s_table() -> No
 
 @needs_nvcc
 def test_regions_know_what_their_code_moves_and_a_capture_keeps_it(cubin: bytes) -> None:
-    [function] = code_map.described([SampledFunction("k")], cubin, REGIONS)
+    [function] = code_map.with_instructions([SampledFunction("k")], cubin, REGIONS)
     work = {region.name: region.work for region in function.regions}
     assert work["outer"] is not None and work["outer"].unknown == "it has branches"
     samples = Samples(1024, ("wait",), (function,))
@@ -226,14 +226,14 @@ def test_regions_know_what_their_code_moves_and_a_capture_keeps_it(cubin: bytes)
 
 @needs_nvcc
 def test_a_missing_function_is_reported(cubin: bytes) -> None:
-    known, missing = code_map.described([SampledFunction("before"), SampledFunction("none")], cubin, ())
+    known, missing = code_map.with_instructions([SampledFunction("before"), SampledFunction("none")], cubin, ())
     assert known.at and known.regions == () and NO_PLACE not in known.place
     assert missing.why_unknown == "its module has no function of this name"
 
 
 def test_what_is_no_cubin_is_refused_with_a_reason() -> None:
     for data in (b"", b"\x7fELF" + bytes(60), bytes(1000)):
-        [function] = code_map.described([SampledFunction("k")], data, ())
+        [function] = code_map.with_instructions([SampledFunction("k")], data, ())
         assert function.why_unknown and not function.at
 
 
@@ -266,8 +266,8 @@ def marked(cubin: bytes) -> bytes:
 def test_a_session_that_cannot_sample_keeps_the_code_of_launched_kernels(
     cubin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "_images", {})
-    images.keep(marked(cubin))
+    monkeypatch.setattr(loaded_code, "_images", {})
+    loaded_code.keep(marked(cubin))
     samples, found = Stalls(1024).collected((META,), Patterns(), {77: LaunchCount(1)})
     assert samples is not None and not samples and not found
     [function] = samples.functions
@@ -301,7 +301,7 @@ def test_a_cubin_judges_the_regions_of_a_capture_without_samples(
 
 @needs_nvcc
 def test_a_session_joins_samples_with_their_kernel(cubin: bytes) -> None:
-    samples = collected([Sampled(cubin)], (META,), Patterns())
+    samples = collect_samples([Sampled(cubin)], (META,), Patterns())
     assert samples is not None
     known, unseen = samples.functions
     assert known.kernel == 77 and known.at and unseen.kernel is None

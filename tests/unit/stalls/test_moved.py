@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kscope.capture.samples import CodeRegion, SampledFunction
-from kscope.machine_code.moved import PlacedRegion, findings, placed
+from kscope.machine_code.moved_instructions import PlacedRegion, findings, placed_regions
 
 FILE = "/k.py"
 LINES = {"load": (10, 12), "math": (13, 15)}
@@ -45,7 +45,7 @@ def function(
 
 
 def regions(*code: Code, **more: object) -> dict[str, PlacedRegion]:
-    return {one.region: one for one in placed(function(*code, **more))}  # type: ignore[arg-type]  # passed on
+    return {one.region: one for one in placed_regions(function(*code, **more))}  # type: ignore[arg-type]  # passed on
 
 
 def moved(at: int, region: str, code: tuple[Code, ...] = PURE) -> tuple[Code, ...]:
@@ -85,7 +85,7 @@ def test_without_lines_or_readings_nothing_is_known() -> None:
 def test_what_the_plain_code_s_line_does_not_have_is_kscope_s() -> None:
     claim: Code = ("ATOMG.E.ADD PT, R1, [R2.64], R3", 11, "math")
     more = (*PURE[:7], claim, *PURE[7:])
-    assert placed(function(*more))[0].moved_out > 0
+    assert placed_regions(function(*more))[0].moved_out > 0
     plain = function(*(one for one in PURE if "CLOCK" not in one[0]))
-    assert {one.verdict for one in placed(function(*more), plain)} == {"pure"}
-    assert placed(function(*moved(6, "load", more)), plain)[0].verdict == "moved"
+    assert {one.verdict for one in placed_regions(function(*more), plain)} == {"pure"}
+    assert placed_regions(function(*moved(6, "load", more)), plain)[0].verdict == "moved"

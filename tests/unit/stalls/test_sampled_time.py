@@ -10,7 +10,7 @@ import traces
 
 from kscope.analysis.samples.sampled_time import own_times
 from kscope.trace import Trace
-from kscope.tracedata.curves import Curves
+from kscope.tracedata.clock_curves import Curves
 
 
 def shares(trace: Trace) -> dict[str, float]:

@@ -13,7 +13,7 @@ import kscope_sim
 from kscope.analysis.samples.stalls import NO_REGION, StallRow, stalls
 from kscope.capture import sections
 from kscope.capture.capture import Capture
-from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples, joined
+from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples, joined_samples
 from kscope.errors import FormatError, UsageError
 from kscope.trace import decode
 
@@ -172,7 +172,7 @@ def test_a_session_that_sampled_nothing_reports_it() -> None:
 def test_samples_of_several_devices_become_one_table(capture: Capture) -> None:
     one = samples_of(capture)
     other = replace(one, reasons=("new", *one.reasons), rows=_shifted(one), dropped=3)
-    both = joined([one, other])
+    both = joined_samples([one, other])
     assert both is not None
     assert len(both) == 2 * len(one) and both.dropped == 3
     assert rows(both)["load"].reasons == rows(one)["load"].reasons  # each function has its own row

@@ -15,10 +15,10 @@ from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.capture.samples import ROW, CodeRegion, SampledFunction, Samples
 from kscope.instrument import source_texts
 from kscope.instrument.backend import Backend
-from kscope.instrument.sampled import SampledCode
+from kscope.instrument.raw_samples import SampledCode
 from kscope.session.kernel_filter import Patterns
 from kscope.session.sources import with_sources
-from kscope.session.stalls import _missed, _of_one_cubin, collected, problems
+from kscope.session.stalls import _missed, _of_one_cubin, collect_samples, problems
 from kscope.trace import decode
 
 
@@ -76,7 +76,7 @@ def test_old_texts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_texts, "_MOST_BYTES", 10)
     for one in ("a", "b", "a", "c", "longer than ten"):
         source_texts.keep("kern.cu", one)
-    assert source_texts.kept("kern.cu") == ["a", "c"]
+    assert source_texts.kept_texts("kern.cu") == ["a", "c"]
 
 
 MODULE = ModuleMeta("cuda", (KernelMeta("work", 77, 8), KernelMeta("other", 78, 8)), ())
@@ -123,7 +123,7 @@ Unseen.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # the re
 
 
 def test_a_kernel_with_marks_whose_code_is_unknown_is_named() -> None:
-    samples = collected([Unseen("work", "library")], (MODULE,), Patterns())
+    samples = collect_samples([Unseen("work", "library")], (MODULE,), Patterns())
     assert samples is not None and [one.kernel for one in samples.functions] == [77, None]
     assert [one.text for one in problems(samples)] == [
         "kernel work: its samples have no regions: its module was not seen"
@@ -147,7 +147,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("symbol", [*KNOWN, *UNKNOWN])
 def test_a_function_without_code_is_that_kernel_s_whose_symbol_it_has(symbol: str) -> None:
     kernels = (KNOWN | UNKNOWN)[symbol]
-    samples = collected([Unseen(symbol)], (ModuleMeta("cute", kernels, ()),), Patterns())
+    samples = collect_samples([Unseen(symbol)], (ModuleMeta("cute", kernels, ()),), Patterns())
     assert samples is not None
     assert [one.kernel for one in samples.functions] == [80 if symbol in KNOWN else None]
 
@@ -165,7 +165,7 @@ def test_a_crosscheck_says_why_a_kernel_s_code_is_unknown() -> None:
     module = replace(recorded.modules[0], kernels=(kernel,))
 
     def problem(sampled: str) -> str:
-        samples = collected([Unseen(sampled)], (module,), Patterns())
+        samples = collect_samples([Unseen(sampled)], (module,), Patterns())
         assert samples is not None
         (found,) = crosscheck(decode(recorded), samples).problems
         return found

@@ -11,7 +11,7 @@ import pytest
 from replay import replay
 
 from kscope.capture import sample_section
-from kscope.capture.samples import Samples, joined
+from kscope.capture.samples import Samples, joined_samples
 from kscope.errors import FormatError
 from kscope.export import sample_counters
 from kscope.trace import Trace, decode
@@ -115,7 +115,7 @@ def test_damaged_windows_are_refused(field: str, trace: Trace) -> None:
 
 
 def test_windows_of_several_devices_and_of_some_functions_keep_their_functions(trace: Trace) -> None:
-    both = joined([samples(trace), samples(trace)])
+    both = joined_samples([samples(trace), samples(trace)])
     assert both is not None and set(both.windows["function"].tolist()) == {0, 1}
     second = both.of([1])
     assert set(second.windows["function"].tolist()) == {0}

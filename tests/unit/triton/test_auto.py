@@ -22,9 +22,9 @@ from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.machine_code import sass, tools
+from kscope.machine_code import disassembly, tools
 from kscope.marks.grammar import parse
-from kscope_triton import inserting, irtext, spans
+from kscope_triton import inserting, irtext, selected_operations
 
 ALL_KINDS = "wait,async_wait,tma,wgmma,mma,dot,load,store,barrier,loop,iteration"
 NEWER = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
@@ -102,8 +102,9 @@ def test_machine_code_between_marks_is_the_named_work(name, arch, tmp_path):
     kernel = build(name, arch, USUAL)
     (tmp_path / "kernel.cubin").write_bytes(kernel.asm["cubin"])
     names = {region.name for region in about(kernel).regions}
-    (code,) = (one for one in sass.functions(tools.disassembly(tmp_path / "kernel.cubin")) if one.name == name)
-    found = sass.sites(code, {record_id(one, kind): one for one in names for kind in (Kind.SPAN, Kind.SPAN_VALUE)})
+    (code,) = (one for one in disassembly.functions(tools.disassembly(tmp_path / "kernel.cubin")) if one.name == name)
+    kinds = Kind.SPAN, Kind.SPAN_VALUE
+    found = disassembly.sites(code, {record_id(one, kind): one for one in names for kind in kinds})
     assert {site.region for site in found.sites} == names
     for site in found.sites:
         inside = [one.code for one in code.instructions if site.begin < one.at < site.end]
@@ -437,7 +438,7 @@ def test_the_region_of_a_dot_begins_before_the_loads_of_its_operands_into_regist
     """Behind them, all operands of the dot would be in registers at once."""
     (function,) = irtext.functions(OPERANDS)
     lines = [line.split(" ")[4] for line in OPERANDS.splitlines()[3:-3]]
-    found = spans.kind_spans(function.operation, Selection.of(("dot", "store")))
+    found = selected_operations.kind_spans(function.operation, Selection.of(("dot", "store")))
     assert [lines[span.before - 3 : span.after - 3] for span in found] == [
         ["%b", "%unused", "%t", "%c", "%d"],
         ["%e", "%f"],

@@ -18,7 +18,7 @@ from triton.compiler import ASTSource
 from waiting import PATIENCE_S
 
 import kscope
-from kscope.instrument import images, registry
+from kscope.instrument import loaded_code, registry
 from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
@@ -306,7 +306,7 @@ from fake_gpu import FakeGpu, Pointer
 from test_rest import Backend, kernel, unmarked
 from triton.runtime.driver import driver
 from kscope.instrument import registry
-from kscope.instrument import images
+from kscope.instrument import loaded_code
 from kscope.instrument.recording import Recording
 
 driver._active, registry._backends["cuda"] = FakeGpu(), Backend()
@@ -335,10 +335,10 @@ def test_a_program_ends_without_the_kernels_that_are_not_compiled_yet_and_may_fo
 
 
 def test_the_files_of_marked_kernels_are_kept_for_samples_of_stalls(frontend, gpu, monkeypatch):
-    monkeypatch.setattr(images, "_images", {})
+    monkeypatch.setattr(loaded_code, "_images", {})
     frontend.enable(Recording())
     frontend.begin()
     launch()
     unmarked[(1,)](Pointer("i32"), 5)
-    (kept,) = images.kept()
+    (kept,) = loaded_code.kept_cubins()
     assert kept in [cubin for _, cubin in gpu.loaded]

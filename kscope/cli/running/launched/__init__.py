@@ -1,7 +1,6 @@
 """Programs of a launcher, such as torchrun, under `kscope run`: each child of the launcher is recorded as its own run.
 
-The launcher runs without a session. Its children find this folder on PYTHONPATH and import sitecustomize.py from it as
-they start, which turns `python SCRIPT args` into `kscope run [options] SCRIPT args`.
+The children find this folder on PYTHONPATH, and import sitecustomize.py as they start, which runs `kscope run`.
 """
 
 from __future__ import annotations

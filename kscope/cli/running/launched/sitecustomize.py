@@ -13,7 +13,7 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _HERE = os.path.dirname(__file__)
 
 
-def recorded(command: Sequence[str], flags: Sequence[str]) -> list[str] | None:
+def recording_command(command: Sequence[str], flags: Sequence[str]) -> list[str] | None:
     """The command line that records a command line of Python; None for one without a script or module.
 
     Args:
@@ -34,7 +34,7 @@ def _start() -> None:
     rest = [folder for folder in path if folder != _HERE]
     if rest:
         os.environ["PYTHONPATH"] = os.pathsep.join(rest)
-    if command := recorded(sys.orig_argv, flags):
+    if command := recording_command(sys.orig_argv, flags):
         os.execv(sys.executable, command)
     # not a script: continue with the environment's own sitecustomize
     sys.path[:] = [folder for folder in sys.path if folder != _HERE]

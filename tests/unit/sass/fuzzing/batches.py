@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from kscope.machine_code import elf
 from kscope.machine_code.tools import find
-from kscope.sass.cubin import info, reading
+from kscope.sass.cubin import attributes, reading
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -130,7 +130,7 @@ def _code(data: bytes) -> list[elf.Section]:
 def _merged(cubins: Sequence[bytes], names: Sequence[Sequence[str]]) -> bytes:
     """One cubin with the code of several, under other names."""
     contents: list[tuple[str, int, int, int, int, bytes]] = []  # name, kind, flags, link, info, content
-    symbols, attributes, strings = [bytes(_SYMBOL.size)], list[info.Attribute](), bytearray(b"\0")
+    symbols, listed, strings = [bytes(_SYMBOL.size)], list[attributes.Attribute](), bytearray(b"\0")
     for data, shorts in zip(cubins, names, strict=True):
         counts = _counts(elf.read(data))
         for section, short in zip(_code(data), shorts, strict=True):
@@ -139,7 +139,7 @@ def _merged(cubins: Sequence[bytes], names: Sequence[Sequence[str]]) -> bytes:
             symbols.append(_SYMBOL.pack(len(strings), _GLOBAL_FUNCTION, 0, number, 0, len(section.content)))
             strings += short.encode() + b"\0"
             payload = struct.pack("<II", symbol, registers)
-            attributes.append(info.Attribute(_SIZED, info.REGISTERS, payload))
+            listed.append(attributes.Attribute(_SIZED, attributes.REGISTERS, payload))
             word = symbol | registers << _REGISTERS_AT
             contents.append((f".text.{short}", _PROGBITS, _CODE, 3, word, section.content))
     first = [
@@ -147,7 +147,7 @@ def _merged(cubins: Sequence[bytes], names: Sequence[Sequence[str]]) -> bytes:
         (".shstrtab", _STRTAB, 0, 0, 0, b""),
         (".strtab", _STRTAB, 0, 0, 0, bytes(strings)),
         (".symtab", _SYMTAB, 0, 2, 1, b"".join(symbols)),
-        (".nv.info", _INFO, 0, 3, 0, info.write(attributes)),
+        (".nv.info", _INFO, 0, 3, 0, attributes.write(listed)),
     ]
     return _written(cubins[0], [*first, *contents])
 
@@ -156,7 +156,11 @@ def _counts(file: elf.Elf) -> dict[str, int]:
     """The registers of each function."""
     section, symbols = file.find(".nv.info"), file.symbols()
     assert section is not None
-    pairs = [struct.unpack("<II", one.payload) for one in info.read(section.content) if one.number == info.REGISTERS]
+    pairs = [
+        struct.unpack("<II", one.payload)
+        for one in attributes.read(section.content)
+        if one.number == attributes.REGISTERS
+    ]
     return {symbols[symbol].name: count for symbol, count in pairs}
 
 

@@ -20,12 +20,12 @@ from sassvm.whole_kernel import KernelWarp
 
 from kscope.errors import FormatError, UnsupportedError
 from kscope.marks.grammar import PREFIX
-from kscope.sass.checks import checking, hazards
+from kscope.sass.checks import hazards, kernel_check
 from kscope.sass.cubin import insert, reading
 from kscope.sass.cubin.insertion import Insertion
 from kscope.sass.cubin.instructions import BYTES, Function
-from kscope.sass.placing import labels, paths, place
-from kscope.sass.recording.kernel import Recorded, recorded
+from kscope.sass.placing import labels, mark_order, place
+from kscope.sass.recording.kernel import Recorded, record_kernel
 
 from ..kernels import assembled
 from ..stripping import stripped
@@ -72,7 +72,7 @@ def shortened(message: str) -> str:
 
 @dataclass(frozen=True)
 class _Made:
-    """The result of recorded(), and its inputs."""
+    """The result of record_kernel(), and its inputs."""
 
     recorded: Recorded
     before: Function
@@ -87,21 +87,21 @@ _OF = local()
 @contextmanager
 def watched() -> Iterator[None]:
     """Placements are changed as the case of a thread says, and what is checked is kept for it."""
-    check, spots = checking.check, place.spots
+    check, spots = kernel_check.check, place.spots
 
     def kept(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, Any]) -> None:
         _OF.kept = before, insertion
         check(data, before, insertion, holding)
 
-    def elsewhere(text: Any, machine: Any) -> tuple[paths.Spot, ...]:
+    def elsewhere(text: Any, machine: Any) -> tuple[mark_order.Spot, ...]:
         found = spots(text, machine)
         return found if getattr(_OF, "dice", None) is None else _elsewhere(text, machine, found, _OF.dice)
 
-    with patch.object(checking, "check", kept), patch.object(place, "spots", elsewhere):
+    with patch.object(kernel_check, "check", kept), patch.object(place, "spots", elsewhere):
         yield
 
 
-def _elsewhere(text: Any, machine: Any, found: Sequence[paths.Spot], dice: Random) -> tuple[paths.Spot, ...]:
+def _elsewhere(text: Any, machine: Any, found: Sequence[mark_order.Spot], dice: Random) -> tuple[mark_order.Spot, ...]:
     """The marks at other slots with as few instructions on the wrong side, where the proof holds there, too."""
     for number, spot in enumerate(found):
         if spot.after or spot.guard or not spot.choices or dice.random() < 0.3:
@@ -112,8 +112,8 @@ def _elsewhere(text: Any, machine: Any, found: Sequence[paths.Spot], dice: Rando
         tried = [*found[:number], replace(spot, at=at, behind_wait=behind), *found[number + 1 :]]
         tried.sort(key=lambda one: (one.at, one.after))
         try:
-            moved = paths.ordered(text, tried)
-            paths.check(text, machine, moved)
+            moved = mark_order.ordered(text, tried)
+            mark_order.check(text, machine, moved)
         except UnsupportedError:
             continue
         found = moved
@@ -129,11 +129,11 @@ def verdict(drawn: Drawn) -> Verdict:
     except (UnsupportedError, FormatError) as error:  # nvdisasm leaves out code that cannot be reached
         return Verdict(refused=str(error) or "no reason", wrong="" if str(error) else "a refusal without a reason")
     except Exception:
-        return Verdict(wrong=f"recorded() failed: {traceback.format_exc()}")
+        return Verdict(wrong=f"record_kernel() failed: {traceback.format_exc()}")
     try:
         (function,) = reading.functions(made.recorded.data)
         is_the_plain_kernel(made, function)
-        problems = hazards.check(function, insert.added(made.before, made.insertion).keys())
+        problems = hazards.check(function, insert.inserted_addresses(made.before, made.insertion).keys())
         if problems:
             return Verdict(wrong=f"a hazard: {problems[0]}", renamed=made.renamed)
         return Verdict(renamed=made.renamed, records=_run(drawn, made, function))
@@ -153,13 +153,13 @@ def _recorded(drawn: Drawn) -> _Made:
         made: bytes = assembled.__wrapped__(code, drawn.tool, ("-lineinfo",) if table else ())
         return made if pair is None else renamed.exchanged(made, *pair)
 
-    found = recorded(text, drawn.kernel, assemble, moved=drawn.moved)
+    found = record_kernel(text, drawn.kernel, assemble, moved=drawn.moved)
     return _Made(found, *_OF.kept, pair is not None)
 
 
 def is_the_plain_kernel(made: _Made, function: Function) -> None:
     """The strip test: without what was inserted, it is the plain code, but for what docs/design/sass.md names."""
-    inserted = frozenset(insert.added(made.before, made.insertion))
+    inserted = frozenset(insert.inserted_addresses(made.before, made.insertion))
     plain, rest = stripped(made.before, frozenset()), stripped(function, inserted)
     replaced = made.insertion.replaced
     while len(rest) > len(plain) and rest[-1][1] == "NOP":
@@ -198,7 +198,7 @@ def _run(drawn: Drawn, made: _Made, function: Function) -> int:
 def _recording(text: str) -> str:
     """A text without the marks that never record: the machine code reads no clock for them."""
     found = labels.labeled(text)
-    records = iter([n in found.points for n, one in enumerate(found.kernel.statements) if one.mark is not None])
+    records = iter([n in found.recording for n, one in enumerate(found.kernel.statements) if one.mark is not None])
     return "\n".join(line for line in text.splitlines() if PREFIX not in line or next(records))
 
 

@@ -77,14 +77,16 @@ def lowered(text: str) -> Lowered:
 
 
 @cache
-def made(text: str, tool: str = "") -> tuple[Recorded, Lowered]:
+def made(text: str, tool: str = "", moved: bool = True) -> tuple[Recorded, Lowered]:
     found = lowered(text)
     (kernel,) = found.kernels.values()
     kernel = replace(kernel, id=ID)
     tool = tool or ASSEMBLERS[0]
-    return record_kernel(
-        found.marked, kernel, lambda code, table: assembled(code, tool, ("-lineinfo",) if table else ())
-    ), found
+
+    def assemble(code: str, table: bool) -> bytes:
+        return assembled(code, tool, ("-lineinfo",) if table else ())
+
+    return record_kernel(found.marked, kernel, assemble, moved=moved), found
 
 
 def refused(text: str) -> str:

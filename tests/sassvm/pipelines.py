@@ -130,13 +130,13 @@ def ran(
         parameters: the kernel's; empty: (address, number).
         roles: of warps that ask for one.
     """
-    case = replace(case, function=function, kind=PipelineWarp, layouts=found.layouts)
+    case = replace(case, function=function, kind=PipelineWarp, layouts=found.layouts, cubin=found.data)
     host = launching._host(case)
     launch = launching._launch(case, host)
     parameters = parameters or launch.params[0].to_bytes(8, "little") + case.number.to_bytes(8, "little")
     bank = (host.control.base if case.bound else 0).to_bytes(8, "little")
     threads = [thread for thread, _ in launch.start()]
-    started = warps(function, host.memory, threads, case.shape, parameters, bank, PipelineWarp)
+    started = warps(launching.loaded(case, host), host.memory, threads, case.shape, parameters, bank, PipelineWarp)
     did = dict[tuple[int, ...], list[Seen]]()
     for warp in started:
         assert isinstance(warp, PipelineWarp)

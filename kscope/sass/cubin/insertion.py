@@ -50,6 +50,7 @@ class New:
         word_of: the record whose word it writes or that it stores; None for neither.
         proof: checks what nvdisasm reads; None if the word was assembled from a learned form.
         seen: the registers that it reads and writes; None if nothing depends on them.
+        half: the half of the control block's address that it moves, "low" or "high"; empty for others.
     """
 
     word: int
@@ -61,6 +62,7 @@ class New:
     word_of: Word | None = None
     proof: Callable[[Instruction], bool] | None = None
     seen: Instruction | None = None
+    half: Literal["", "low", "high"] = ""
 
 
 @dataclass(frozen=True)

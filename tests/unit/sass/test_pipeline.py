@@ -77,18 +77,17 @@ def lowered(text: str) -> Lowered:
 
 
 @cache
-def made(text: str, tool: str = "", blocks: int | None = None) -> tuple[Recorded, Lowered]:
+def made(text: str, tool: str = "", blocks: int | None = None, moved: bool = True) -> tuple[Recorded, Lowered]:
     """A kernel that records. blocks: that fit on an SM without regard to registers; None if unknown."""
     found = lowered(text)
     (kernel,) = found.kernels.values()
     kernel = replace(kernel, id=ID)
     tool = tool or ASSEMBLERS[0]
-    return record_kernel(
-        found.marked,
-        kernel,
-        lambda code, table: assembled(code, tool, ("-lineinfo",) if table else ()),
-        blocks=blocks,
-    ), found
+
+    def assemble(code: str, table: bool) -> bytes:
+        return assembled(code, tool, ("-lineinfo",) if table else ())
+
+    return record_kernel(found.marked, kernel, assemble, blocks=blocks, moved=moved), found
 
 
 def refused(text: str) -> str:

@@ -87,12 +87,13 @@ def lower(
     arch: str | None,
     flags: tuple[str, ...] = (),
     names: Mapping[str, str] | None = None,
+    patched: bool = False,
 ) -> bytes:
     """The code to load instead of `ptx`: its marks lowered, assembled for `arch`.
 
     It is PTX with arch=None or without an assembler; placement="schedule" needs both, and ptxas as the assembler. Warns
-    about problems of the lowering. `names` maps mangled names to the user's. Raises as plan.lower() does, and
-    UnsupportedError for regions compiled with -G.
+    about problems of the lowering. `names` maps mangled names to the user's. patched: the caller loads what
+    Backend.patched() makes of the code. Raises as plan.lower() does, and UnsupportedError for regions compiled with -G.
     """
     _refuse_debug_build(ptx, names or {})
     marked = _with_macro_lines(ptx)
@@ -104,6 +105,7 @@ def lower(
         measure=partial(_usage, arch=arch, flags=flags),
         source=source,
         code=partial(_code, arch=arch, flags=flags) if arch else None,
+        patched=patched,
     )
     lowered = empty_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags), source)
     compile_warnings.warn(lowered.problems)

@@ -235,6 +235,7 @@ class Pipeline:
                 ahead=True,
                 cooperative=options.launch_cooperative_grid,
                 code=None if assembler.has_other_flags(options) else code,
+                patched=True,
             )
             assemble = partial(assembler.cubin, backend=backend, options=options)
             lowered = empty_regions.with_problems(lowered, text, assemble, marking.source_info)

@@ -14,12 +14,14 @@ import orjson
 import triton
 from triton import knobs
 from triton.compiler import CompiledKernel
+from triton.runtime.driver import driver
 
 from kscope.capture.metadata import from_json
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument import compile_warnings, loaded_code, registry
 from kscope.instrument.code_objects import reachable, uses_kscope
+from kscope.instrument.hooks import Hooks
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
@@ -31,7 +33,8 @@ from .functions import python_function
 from .graphs import Graphs
 from .launch_forms import Forms
 
-_LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
+_BEFORE, _LOAD, _UNLOAD = "kernel_load_start_hook", "kernel_load_end_hook", "kernel_unload_hook"
+_LAUNCH, _BINARY = "launch_enter_hook", "load_binary"
 _LAUNCHED = "launch_exit_hook"
 _GRID, _NEAR = "gridX", 8
 """A variable of Triton's launcher, whose frame is so near to its hooks."""
@@ -71,7 +74,8 @@ class Loading:
         self._queued = _Queued()
         self.counts = LaunchCounts()
         self._graphs = Graphs(self.counts, forms, capturing)
-        self._on_modules = {_LOAD: self._loaded, _UNLOAD: self._unloaded}
+        self._on_modules = {_BEFORE: self._loading, _LOAD: self._loaded, _UNLOAD: self._unloaded}
+        self._binaries = Hooks()
         self._on_launches = {_LAUNCH: self._launching, _LAUNCHED: self._launched}
 
     @property
@@ -92,7 +96,7 @@ class Loading:
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook that this Triton lacks (only unloading may be missing: 3.6)."""
-        for point in (_LOAD, _LAUNCH, _LAUNCHED):
+        for point in (_BEFORE, _LOAD, _LAUNCH, _LAUNCHED):
             if not hasattr(getattr(knobs.runtime, point, None), "add"):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
@@ -123,6 +127,14 @@ class Loading:
         """Inverse of install()."""
         self._graphs.remove()
         _remove(self._on_modules | self._on_launches)
+        self._binaries.remove()
+
+    def _loading(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
+        """Hook what loads the kernel next: Triton's driver exists now, which it may not before the first launch."""
+        self._binaries.add(driver.active.utils, _BINARY, self._load)
+
+    def _load(self, original: Callable[..., Any], name: str, cubin: bytes, shared: int, device: int) -> Any:
+        return original(name, registry.backend("cuda").patched(cubin, device), shared, device)
 
     def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         metadata = _metadata(group)

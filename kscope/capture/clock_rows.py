@@ -1,16 +1,21 @@
-"""Rows with three clocks, which a kernel writes instead of two or three records whose order is static.
+"""Rows with three clocks, and with short ones, which a kernel writes instead of two or three records.
 
     +---------+----+---------+---------+      id = hash28(layout) << 4 | wire.CLOCKS
     | clock 0 | id | clock 1 | clock 2 |
     +---------+----+---------+---------+      layout: of each record its id, and which clocks are its start and its end
+
+    +---------+----+---------+---------+      short clocks: each word has two shorts, of 16 bits, low half first: the
+    | clock 0 | id | shorts  | shorts  |      distances of further clocks, each from the one before, then the varying
+    +---------+----+---------+---------+      parts of values; the layout has the constant ones, too
 
 The host expands them to records as it takes slabs (expand.py; native/clock_rows.h does the same).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +27,11 @@ from .model import ModuleMeta, RowLayout
 MOST_PARTS = 3
 """Records of a row."""
 _WORDS = 2 + 2 * MOST_PARTS
+_SHORT = 1 << 8
+"""Added to a layout's number of records if its clocks are short."""
+_M32 = (1 << 32) - 1
 _MOST_RECORDS = 1 << layout.MAX_LOG2_RECORDS
-_END_SHIFT = 2
+_END_SHIFT, _VALUE_SHIFT = 2, 4
 _I32s = npt.NDArray[np.int32]
 
 
@@ -32,7 +40,9 @@ class Found:
     """The layouts of some launches.
 
     Attributes:
-        table: (n, 8) uint32: id, number of records, and of each its id and its clocks (start | end << 2).
+        table: (n, 8) uint32: id, number of records, and of each its id and its clocks (start | end << 2). With short
+            clocks: 256 | number of records, and of each its id, clocks | number of the value's short, from 1 on, << 4,
+            and the value's constant part.
         first, stop: (l,) the table's rows that belong to each launch's kernel; none if they are equal.
     """
 
@@ -40,16 +50,9 @@ class Found:
     first: _I32s
     stop: _I32s
 
-    def of(self, launch: int) -> dict[int, tuple[tuple[int, int, int], ...]]:
-        """Map the id of a row to (id, start, end) of its records, the clocks as words of the row."""
-        words = wire.CLOCK_WORDS
-        return {
-            int(row[0]): tuple(
-                (int(row[at]), words[int(row[at + 1]) & 3], words[int(row[at + 1]) >> _END_SHIFT])
-                for at in range(2, 2 + 2 * int(row[1]), 2)
-            )
-            for row in self.table[int(self.first[launch]) : int(self.stop[launch])]
-        }
+    def of(self, launch: int) -> dict[int, list[int]]:
+        """Map the id of a row to its layout's row of the table."""
+        return {row[0]: row for row in self.table[int(self.first[launch]) : int(self.stop[launch])].tolist()}
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,39 @@ class Layouts:
 
 
 def _words(about: RowLayout) -> list[int]:
-    parts = [word for number, start, end in about.records for word in (number, start | end << _END_SHIFT)]
-    return [about.row_id, len(about.records), *parts, *[0] * (_WORDS - 2 - len(parts))]
+    clocks = [start | end << _END_SHIFT for _, start, end in about.records]
+    parts, short = [[number, some] for (number, _, _), some in zip(about.records, clocks, strict=True)], 0
+    if about.values:
+        short, at = _SHORT, max(end for _, _, end in about.records)
+        for part, (constant, rest) in zip(parts, about.values, strict=True):
+            at += rest
+            part[1] |= rest * at << _VALUE_SHIFT
+            part.append(constant)
+    words = [about.row_id, short | len(about.records), *chain.from_iterable(parts)]
+    return words + [0] * (_WORDS - len(words))
+
+
+def read(row: Sequence[int], about: RowLayout) -> list[tuple[int, int, int, int]]:
+    """The records that a row means: start, id, end and value."""
+    return list(_records(row, _words(about)))
+
+
+def _records(row: Sequence[int], about: list[int]) -> Iterator[tuple[int, int, int, int]]:
+    """The records of a row, by its layout's row of the table."""
+    if not about[1] & _SHORT:
+        words = wire.CLOCK_WORDS
+        for at in range(2, 2 + 2 * about[1], 2):
+            number, clocks = about[at : at + 2]
+            yield row[words[clocks & 3]], number, row[words[clocks >> _END_SHIFT]], 0
+        return
+    most = (1 << wire.SHORT_BITS) - 1
+    shorts = [half for word in row[2:] for half in (word & most, word >> wire.SHORT_BITS)]
+    clocks_of = [one & _M32 for one in accumulate(shorts, initial=row[0])]
+    for at in range(2, 2 + 3 * (about[1] & ~_SHORT), 3):
+        number, some, value = about[at : at + 3]
+        if which := some >> _VALUE_SHIFT:
+            value += shorts[which - 1] << wire.SHORT_SHIFT
+        yield clocks_of[some & 3], number, clocks_of[some >> _END_SHIFT & 3], value & _M32
 
 
 @dataclass(frozen=True)
@@ -172,14 +206,14 @@ def expanded_slabs(
     return found
 
 
-def _expanded(rows: U32s, head: U32s, layouts: dict[int, tuple[tuple[int, int, int], ...]]) -> Expanded:
+def _expanded(rows: U32s, head: U32s, layouts: dict[int, list[int]]) -> Expanded:
     done, room, count = bool(finished(head[None])[0]), 1 << int(log2_of(head[None])[0]), int(head[6])
     over = done and count > room
     rows = np.roll(rows, -(count % room), axis=0) if over else rows
     made = list[tuple[int, int, int, int]]()
     for row in rows.tolist():
         if row[1] in layouts:
-            made += [(row[start], number, row[end], 0) for number, start, end in layouts[row[1]]]
+            made += _records(row, layouts[row[1]])
         elif row[1] != wire.EXTRA_ID:
             made.append(tuple(row))
     found = np.array(made, np.uint32).reshape(-1, 4)

@@ -11,7 +11,8 @@
                                               and, if one of them is known: kernel, region, device
  "variables": true,                           only if it uses variables in global or constant memory
  "placement": "schedule",                     only if its machine code was recorded
- "layouts": [[[id, start, end], ...], ...]}   only if it writes rows with three clocks: theirs
+ "layouts": [[[id, start, end], ...], ...]}   only if it writes rows of several records: theirs; with short clocks,
+                                              behind end: the value's constant part, 1 if the row has the rest
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..marks.names import ValueType
 from ..util.json_values import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from .model import KernelMeta, ModuleMeta, Problem, RegionMeta, RoleMeta, RowLayout
-from .wire import CLOCK_WORDS
+from .wire import CLOCK_WORDS, SHORTS
 
 MAX_BYTES = 64 << 20
 """The most bytes of a module's metadata; more is refused before it is parsed."""
@@ -48,7 +49,7 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
         "problems": problems_to_list(meta.problems),
         **({"variables": True} if meta.variables else {}),
         **({"placement": meta.placement} if meta.placement != "fence" else {}),
-        **({"layouts": [list(map(list, one.records)) for one in meta.layouts]} if meta.layouts else {}),
+        **({"layouts": list(map(_layout_to_list, meta.layouts))} if meta.layouts else {}),
     }
 
 
@@ -180,19 +181,33 @@ def _region(row: list[Any], kernels: int) -> RegionMeta:
     return RegionMeta(name, checked, place, kernel, _one_of("region's origin", origin, _ORIGINS), issued)
 
 
+def _layout_to_list(about: RowLayout) -> list[list[int]]:
+    values = about.values or ((),) * len(about.records)
+    return [[*record, *map(int, value)] for record, value in zip(about.records, values, strict=True)]
+
+
 def _layout(row: list[Any]) -> RowLayout:
-    records = _rows("a layout", row, 3)
-    last = len(CLOCK_WORDS) - 1
-    return RowLayout(
-        tuple(
-            (
-                _number("a layout's record", number, 1, (1 << 32) - 1),
-                _number("a layout's start", start, 0, last),
-                _number("a layout's end", end, 0, last),
-            )
-            for number, start, end in records
+    parts = _rows("a layout", row, 3, 5)
+    short = len(parts[0]) == 5
+    if any(len(part) != len(parts[0]) for part in parts) or len(parts) > (2 if short else 3):
+        _refuse("a layout", row, "records of one form")
+    last = (SHORTS if short else len(CLOCK_WORDS)) - 1
+    records = tuple(
+        (
+            _number("a layout's record", number, 1, (1 << 32) - 1),
+            _number("a layout's start", start, 0, last),
+            _number("a layout's end", end, 0, last),
         )
+        for number, start, end, *_ in parts
     )
+    values = tuple(
+        (_number("a layout's value", value[0], 0, (1 << 32) - 1), bool(_number("a layout's rest", value[1], 0, 1)))
+        for _, _, _, *value in parts
+        if value
+    )
+    if short and max(end for _, _, end in records) + sum(rest for _, rest in values) > SHORTS:
+        _refuse("a layout", row, f"{SHORTS} shorts at most")
+    return RowLayout(records, values)
 
 
 def _refuse(what: str, value: object, expected: str) -> NoReturn:

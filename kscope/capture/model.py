@@ -93,18 +93,21 @@ class KernelMeta:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The layout of a row with three clocks.
+    """The layout of a row with three clocks, or with short ones.
 
     Attributes:
-        records: id, start and end of each of its records, in order of their ends; a clock is 0, 1 or 2.
+        records: id, start and end of each of its records, in order of their ends, the clocks by their number.
+        values: of a row with short clocks: the constant part of each record's value, and True if the row has the rest.
     """
 
     records: tuple[tuple[int, int, int], ...]
+    values: tuple[tuple[int, bool], ...] = ()
 
     @property
     def row_id(self) -> int:
         """The id word of its rows."""
         text = " ".join(f"{number:08x}:{start}{end}" for number, start, end in self.records)
+        text += "".join(f" {constant:x}{'+' * rest}" for constant, rest in self.values)
         return layout.name_hash(text) << 4 | wire.CLOCKS
 
 
@@ -120,7 +123,7 @@ class ModuleMeta:
         problems: problems found when it was compiled.
         variables: True if it uses variables in global or constant memory, which outlive a launch.
         placement: "fence" if marks were in the text that was assembled, "schedule" if its machine code was recorded.
-        layouts: of the rows with three clocks that its kernels write.
+        layouts: of the rows of several records that its kernels write.
     """
 
     frontend: str

@@ -82,6 +82,12 @@ ROW = Fields([("clock_0", "<u4"), ("id", "<u4"), ("clock_1", "<u4"), ("clock_2",
 """A row with three clocks. The id is a hash of its layout: the start and end clock of each record."""
 CLOCK_WORDS = (0, 2, 3)
 """Words of the clocks in a row with three clocks; the other one is its layout's id."""
+SHORT_ROW = Fields([("clock_0", "<u4"), ("id", "<u4"), ("shorts_0_1", "<u4"), ("shorts_2_3", "<u4")])
+"""A row with short clocks, of two records of a pipeline. Each word of shorts has the first one in its low half."""
+SHORTS, SHORT_BITS, SHORT_SHIFT = 4, 16, 3
+"""Number and width of the shorts: first the distance of each further clock from the one before, then, for each record
+whose value varies, what exceeds the value's constant part, without its three lowest bits, which are 0.
+"""
 
 OPEN = Fields(
     [

@@ -52,6 +52,16 @@ class Backend(ABC):
         """
         raise UnsupportedError(f"{type(self).__name__} cannot arm modules that a library has loaded")
 
+    def patched(self, cubin: bytes, ordinal: int = 0) -> bytes:
+        """The copy of a cubin that is loaded in the current context: kernels in it have the control block's address, if
+        they were compiled for that. Other code comes back unchanged. The copy is not for caches.
+
+        Args:
+            cubin: the code.
+            ordinal: the device whose primary context becomes current if this thread has none.
+        """
+        return cubin
+
     def relaxed(self) -> AbstractContextManager[None]:
         """A context manager in which this thread may load modules while any thread captures a graph."""
         return nullcontext()

@@ -32,7 +32,10 @@ EMITTING = (
     "sass/cubin/attributes.py",  # CuTe's use of registers
 )
 """The code that emits a kernel's text: folders and files below kscope/."""
-SCHEDULING = ("sass", "machine_code/instruction_regions.py", "lowering/schedule_placement.py")
+SCHEDULING = (
+    *("sass", "machine_code/instruction_regions.py", "machine_code/control_words.py"),
+    "lowering/schedule_placement.py",
+)
 """The code that placement="schedule" needs besides."""
 
 

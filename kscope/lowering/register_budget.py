@@ -128,6 +128,7 @@ def lower_to_fit(
     ahead: bool = False,
     cooperative: bool = False,
     code: AssembleCode | None = None,
+    patched: bool = False,
 ) -> Lowered:
     """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
@@ -154,13 +155,16 @@ def lower_to_fit(
             marks: if fewer fit with them, the kernel gets none, and a problem reports it.
         code: assembles a text for placement="schedule", with a line table or with the kernel's options; None if the
             caller can only load the text.
+        patched: the caller loads what Backend.patched() makes of that code.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().
     """
     reports = _Reports(measure, ahead and len(text) < _LONG)
     try:
-        return _lower_to_fit(text, recording, frontend, reports, tuple(known), source, shared, cooperative, code)
+        return _lower_to_fit(
+            text, recording, frontend, reports, tuple(known), source, shared, cooperative, code, patched
+        )
     finally:
         reports.close()
 
@@ -191,7 +195,7 @@ class _Reports:
 
 def _lower_to_fit(
     text: str, recording: Recording, frontend: str, measure: _Reports, before: tuple[Problem, ...],
-    source: SourceInfo | None, shared: int | None, cooperative: bool, code: AssembleCode | None,
+    source: SourceInfo | None, shared: int | None, cooperative: bool, code: AssembleCode | None, patched: bool,
 ) -> Lowered:  # fmt: skip
     room = dict[str, int]()
 
@@ -217,7 +221,7 @@ def _lower_to_fit(
         from . import schedule_placement  # importing sass takes a while
 
         try:
-            return schedule_placement.record_machine_code(best, recording, code, shared, cooperative)
+            return schedule_placement.record_machine_code(best, recording, code, shared, cooperative, patched)
         except UnsupportedError as error:
             before = (*before, *(schedule_placement.fallback(one.name, error) for one in best.meta.kernels))
             best = lower(text, recording, frontend=frontend, known=before, source=source)

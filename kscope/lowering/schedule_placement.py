@@ -20,14 +20,19 @@ from .register_usage import Usage, change, lost_blocks
 
 _FEW = 16
 """Registers a thread that limit no blocks."""
-_LAYOUT_BYTES = 64
-"""Size of the layout of a row with three records, as text."""
+_LAYOUT_BYTES = 72
+"""Size of the layout of a row, as text."""
 PROVED = frozenset({90})
 """Architectures on which recorded kernels ran."""
 
 
 def record_machine_code(
-    lowered: Lowered, recording: Recording, assemble: AssembleCode | None, shared: int | None, cooperative: bool
+    lowered: Lowered,
+    recording: Recording,
+    assemble: AssembleCode | None,
+    shared: int | None,
+    cooperative: bool,
+    patched: bool = False,
 ) -> Lowered:
     """The result of lower(), with machine code that records instead of the text's.
 
@@ -37,6 +42,7 @@ def record_machine_code(
         assemble: the assembler, which may be called in threads; None if this way of compiling has none.
         shared: bytes of shared memory per block, None if unknown.
         cooperative: the blocks of a launch run all at once.
+        patched: the caller loads what Backend.patched() makes of the machine code.
 
     Raises:
         UnsupportedError: it cannot be recorded there; the message has the reason.
@@ -61,7 +67,7 @@ def record_machine_code(
     for (symbol, kernel), one in zip(lowered.kernels.items(), described, strict=True):
         try:
             blocks = limits[symbol].blocks(_FEW) if symbol in limits else None
-            found = record(text, _identified(kernel, one.id), assembled, symbol, cubin, blocks)
+            found = record(text, _identified(kernel, one.id), assembled, symbol, cubin, blocks, patched)
         except (MissingError, FormatError) as error:  # there is no nvdisasm, or it does not read the code
             raise UnsupportedError(str(error)) from None
         cost = _cost(one.name, symbol, found, limits, cooperative)
@@ -83,8 +89,8 @@ def _identified(kernel: ptx.Kernel, number: int) -> ptx.Kernel:
 
 
 def _layout_bytes(text: str) -> int:
-    """The most bytes of metadata that layouts of rows take: each row has two regions' ends or more."""
-    return _LAYOUT_BYTES * (1 + text.count(f"{PREFIX}exit") // 2)
+    """The most bytes of metadata that layouts of rows take: a row begins with a record, and ends with another one."""
+    return _LAYOUT_BYTES * (1 + sum(text.count(f"{PREFIX}{act}") for act in ("exit", "instant")))
 
 
 def fallback(kernel: str, error: UnsupportedError) -> Problem:

@@ -157,7 +157,7 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
         regions: names by id word (layout.record_id) of spans.
         layouts: of the rows with three clocks that its module may write.
     """
-    code = function.instructions
+    code, layouts = function.instructions, tuple(layouts)
     # by id, the region of each record, and the words in which its clocks are
     rows: dict[int, tuple[tuple[str, int, int], ...]] = {number: ((name, 0, 2),) for number, name in regions.items()}
     rows |= {
@@ -167,7 +167,9 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
             if number in regions
         )
         for about in layouts
+        if not about.values
     }
+    short = {about.row_id for about in layouts if about.values}  # their records have stores, too
     found, unresolved, stores = list[Site](), list[str](), set[int]()
     jumps = sorted(function.targets)
     for index, one in enumerate(code):
@@ -178,7 +180,7 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
         quad = int(register[1])
         number = _constant(code, index, f"R{quad + 1}")
         parts = rows.get(number, ()) if number is not None else ()
-        stores |= {one.at} if parts else set()
+        stores |= {one.at} if parts or number in short else set()
         for region, *words in parts:
             begin, end = (_clock(code, index, f"R{quad + word}") for word in words)
             if begin is None or end is None or begin >= end:

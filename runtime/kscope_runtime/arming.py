@@ -8,6 +8,7 @@ from kscope.capture import layout, wire
 from kscope.capture.metadata import from_json, to_json
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import FormatError, UsageError
+from kscope.machine_code import control_words
 
 from .device import Device
 
@@ -73,5 +74,11 @@ class Modules:
             if data not in self._metas:
                 self._metas[data] = from_json(data)
             found = (self._metas[data],)
+        if device.read(*control) == control_words.UNPATCHED.to_bytes(8, "little"):
+            raise UsageError(
+                "the module has kernels of placement='schedule' whose machine code has no address of this device's "
+                "records, because it was not loaded by the frontend that compiled them: load it with that, or compile "
+                "with placement='fence'"
+            )
         device.bind(control[0], found)
         return found

@@ -19,6 +19,7 @@ from kscope.instrument.backend import OpenPool
 from kscope.instrument.raw_samples import SampledCode
 from kscope.instrument.subset import Subset
 from kscope.instrument.two_forms import SETTABLE
+from kscope.machine_code import control_words
 
 from . import broken_context, handles
 from .arming import Modules
@@ -66,7 +67,7 @@ class CudaBackend(MeasuredBackend):
         self._open_pool: OpenPool | None = None
         self._open = False
         self._problems: list[Problem] = []
-        self._sampler = PcSampler(cupti, self._sample_others, self._inside)
+        self._sampler = PcSampler(cupti, self._sample_others, self._inside, self._as_loaded)
 
     # Backend
 
@@ -85,6 +86,15 @@ class CudaBackend(MeasuredBackend):
             self._modules.add(metas)
             self._device().bind(control, metas)
             self._note_modules()
+
+    def patched(self, cubin: bytes, ordinal: int = 0) -> bytes:
+        """See Backend.patched(). The control block is this context's, and never freed."""
+        if not control_words.moves(cubin):
+            return cubin
+        with self._mine(), self._driver.relaxed():
+            if not self._driver.context():
+                self._driver.use(ordinal)
+            return control_words.patched(cubin, self._device().control)
 
     def relaxed(self) -> AbstractContextManager[None]:
         """A context manager in which this thread may load modules while any thread captures a graph."""
@@ -303,6 +313,11 @@ class CudaBackend(MeasuredBackend):
             drain.stop()
             kept = broken_context.salvaged(drain, self._salvage, error)
             self._problems.append(Problem("driver", f"{error}; {kept}").on_device(ordinal))
+
+    def _as_loaded(self, context: int, cubin: bytes) -> bytes:
+        """The code that a frontend has kept, as it was loaded in a context."""
+        device = self._devices.get(context)
+        return cubin if device is None else control_words.patched(cubin, device.control)
 
     def _sample_others(self) -> None:
         """Sample contexts whose kernels have no marks."""

@@ -8,6 +8,7 @@ import ctypes
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 
 import numpy as np
 
@@ -131,15 +132,15 @@ class ContextSampler:
         except KscopeError as error:  # the context may be broken: the samples until then are kept
             self._enabled, self._error = False, error
 
-    def samples(self, modules: Modules) -> SampledCode:
-        """All samples read so far."""
+    def samples(self, modules: Modules, loaded: Callable[[bytes], bytes] = lambda cubin: cubin) -> SampledCode:
+        """All samples read so far. loaded: returns a frontend's cubin as it was loaded in this context."""
         rows = self._table.rows()
         names = [self._reasons[index] for index in sorted(self._reasons)]
         number = {index: at for at, index in enumerate(sorted(self._reasons))}
         if len(rows):
             rows["reason"] = np.array([number.get(one, 0) for one in range(max(number) + 1)])[rows["reason"]]
         functions, cubin_of, cubins = list[SampledFunction](), dict[int, int](), dict[bytes, int]()
-        code = modules.code(self._names, self._library.checksum)
+        code = modules.code(self._names, lambda cubin: self._library.checksum(loaded(cubin)))
         for at, (name, module) in enumerate(self._names):
             cubin = code.get((name, module))
             why = modules.why_unknown(module) if cubin is None else ""
@@ -189,6 +190,7 @@ class PcSampler:
         load: returns the library; None for NVIDIA's.
         watch: called in each round of the thread: it finds contexts that the program has created, and adds them.
         inside: a context manager in which a context is current.
+        loaded: returns a frontend's cubin as it was loaded in a context.
     """
 
     def __init__(
@@ -196,9 +198,10 @@ class PcSampler:
         load: Callable[[], Cupti] | None = None,
         watch: Callable[[], None] = lambda: None,
         inside: Callable[[int], AbstractContextManager[None]] = lambda context: nullcontext(),
+        loaded: Callable[[int, bytes], bytes] = lambda context, cubin: cubin,
     ) -> None:
         self._load: Callable[[], Cupti] = load or (lambda: Cupti(cupti.find()))
-        self._watch, self._inside = watch, inside
+        self._watch, self._inside, self._loaded = watch, inside, loaded
         self._library: Cupti | None = None
         self._modules = Modules()
         self._period = 0
@@ -290,7 +293,10 @@ class PcSampler:
     def samples(self) -> tuple[SampledCode, ...]:
         """All samples so far, per context."""
         with self._lock:
-            return tuple(sampler.samples(self._modules) for sampler in self._contexts.values())
+            return tuple(
+                sampler.samples(self._modules, partial(self._loaded, context))
+                for context, sampler in self._contexts.items()
+            )
 
     def problems(self) -> tuple[str, ...]:
         """Reasons why contexts were not sampled, or not to the end."""

@@ -46,6 +46,16 @@ def other(out):
 
 
 @triton.jit
+def doubled(a, out, BLOCK: tl.constexpr):
+    """Two records a warp; out[i] = 2 a[i]."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    with kscope.region("load"):
+        x = tl.load(a + at)
+    with kscope.region("store"):
+        tl.store(out + at, x * 2)
+
+
+@triton.jit
 def summed(x, out, rows, SIZE: tl.constexpr = 1024):
     """rows + 1 records a warp: one around all, one for each sum of a row through shared memory and barriers;
     out[block] = the sum of its rows."""

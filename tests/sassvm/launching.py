@@ -16,11 +16,13 @@ from kscope.capture.clock_rows import Layouts
 from kscope.capture.expand import Expander
 from kscope.capture.model import KernelMeta, ModuleMeta, RowLayout
 from kscope.instrument.subset import Subset
+from kscope.machine_code import control_words
 from kscope.marks.strategies import AllThreads, parse_strategy
-from kscope.sass.cubin.instructions import Function
+from kscope.sass.cubin.instructions import BYTES, Function
 from kscope.sass.placing.labels import RECORDED
 
 from .machine import Warp, warps
+from .values import M32
 
 ROOMY = Pool((Ring(14), Ring(14), Ring(14)))
 OUT_BYTES = 1 << 14
@@ -42,6 +44,7 @@ class Case:
         shared: its marks, by their number, whose clock is that of the mark before.
         memory: the initial contents of the kernel's memory; zeros after it.
         kind: the class of its warps.
+        cubin: the kernel's, if it moves the control block's address: it is loaded with that.
     """
 
     text: str
@@ -61,6 +64,7 @@ class Case:
     shared: frozenset[int] = frozenset()
     memory: bytes = b""
     kind: type[Warp] = Warp
+    cubin: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def launched(case: Case) -> Outcome:
     host = _host(case)
     launch = _launch(case, host)
     started = warps(
-        case.function,
+        loaded(case, host),
         host.memory,
         [thread for thread, _ in launch.start()],
         case.shape,
@@ -93,6 +97,19 @@ def launched(case: Case) -> Outcome:
     ideals = oracle.ideal(plain, case.kernel.recording, repeated=_lines(case, plain))
     rows = host.slabs()
     return Outcome(host, started, [_expanded(case, slab) for slab in rows], ideals, rows)
+
+
+def loaded(case: Case, host: Host) -> Function:
+    """The kernel as it is loaded: its moves have the control block's address."""
+    code, address = list(case.function.instructions), host.control.base if case.bound else 0
+    for one in control_words.moves(case.cubin):
+        for at, word in (
+            ((one.low, address & M32), (one.high, address >> 32)) if one.kernel == case.function.name else ()
+        ):
+            move = code[at // BYTES]
+            assert (move.code, move.operands[1]) == ("MOV", "0x0")
+            code[at // BYTES] = replace(move, operands=(move.operands[0], hex(word)))
+    return replace(case.function, instructions=tuple(code))
 
 
 def _lines(case: Case, plain: Launch) -> set[int]:

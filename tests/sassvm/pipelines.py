@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ptxvm.host import Slab
+
 from kscope.machine_code import elf
 from kscope.marks import operations
 from kscope.sass.cubin.instructions import BYTES, Function, Instruction
@@ -116,6 +118,39 @@ class PipelineWarp(KernelWarp):
             self.seen.append((kind, value))
 
 
+def ran(
+    found: Recorded, function: Function, case: Case, parameters: bytes = b"", roles: Sequence[int] = ()
+) -> dict[tuple[int, ...], tuple[list[Seen], Slab | None, int]]:
+    """The operations of each warp; its slab, with the records of rows; and the number of its rows.
+
+    Args:
+        found: the machine code.
+        function: its kernel.
+        case: how it is launched; its text is one without a body.
+        parameters: the kernel's; empty: (address, number).
+        roles: of warps that ask for one.
+    """
+    case = replace(case, function=function, kind=PipelineWarp, layouts=found.layouts, cubin=found.data)
+    host = launching._host(case)
+    launch = launching._launch(case, host)
+    parameters = parameters or launch.params[0].to_bytes(8, "little") + case.number.to_bytes(8, "little")
+    bank = (host.control.base if case.bound else 0).to_bytes(8, "little")
+    threads = [thread for thread, _ in launch.start()]
+    started = warps(launching.loaded(case, host), host.memory, threads, case.shape, parameters, bank, PipelineWarp)
+    did = dict[tuple[int, ...], list[Seen]]()
+    for warp in started:
+        assert isinstance(warp, PipelineWarp)
+        key, warp.roles = warp.lanes[0].thread.key, list(roles)
+        warp.run()
+        did[key] = warp.seen
+    slabs = {slab.key: slab for slab in host.slabs()}
+    return {
+        key: (seen, launching._expanded(case, slabs[key]), int(slabs[key].head["count"])) if key in slabs
+        else (seen, None, 0)
+        for key, seen in did.items()
+    }  # fmt: skip
+
+
 def both(
     found: Recorded,
     function: Function,
@@ -124,34 +159,10 @@ def both(
     parameters: bytes = b"",
     roles: Sequence[int] = (),
 ) -> list[tuple[list[Seen], list[Seen]]]:
-    """The operations of each warp, and its records.
-
-    Args:
-        found: the machine code.
-        function: its kernel.
-        case: how it is launched; its text is one without a body.
-        names: of the regions.
-        parameters: the kernel's; empty: (address, number).
-        roles: of warps that ask for one.
-    """
+    """The operations of each warp, and its records, see ran(). names: of the regions."""
     kinds = {layout_id(name): name.split()[1] for name in names}
-    case = replace(case, function=function, kind=PipelineWarp, layouts=found.layouts)
-    host = launching._host(case)
-    launch = launching._launch(case, host)
-    parameters = parameters or launch.params[0].to_bytes(8, "little") + case.number.to_bytes(8, "little")
-    bank = (host.control.base if case.bound else 0).to_bytes(8, "little")
-    threads = [thread for thread, _ in launch.start()]
-    started = warps(function, host.memory, threads, case.shape, parameters, bank, PipelineWarp)
-    did = dict[tuple[int, ...], list[Seen]]()
-    for warp in started:
-        assert isinstance(warp, PipelineWarp)
-        key, warp.roles = warp.lanes[0].thread.key, list(roles)
-        warp.run()
-        did[key] = warp.seen
-    slabs = {slab.key: launching._expanded(case, slab) for slab in host.slabs()}
     result = list[tuple[list[Seen], list[Seen]]]()
-    for key, seen in did.items():
-        slab = slabs.get(key)
+    for seen, slab, _ in ran(found, function, case, parameters, roles).values():
         many = 0 if slab is None else int(slab.head["count"])
         rows = () if slab is None else slab.ring[:many]
         ends = [int(row["end"]) for row in rows]

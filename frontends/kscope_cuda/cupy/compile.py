@@ -106,7 +106,7 @@ class CompilerHooks:
         ptx = original(source, options, arch, filename, "ptx", False, log_stream)
         real = f"sm_{arch or hook_points.fetch(compiler, _ARCH)()}"
         flags = assembler.flags(nvrtc.without_kscope(options))
-        return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
+        return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags, patched=True)
 
     def _compile_program(
         self, original: Any, program: Any, options: tuple[str, ...] = (), log_stream: Any = None
@@ -128,7 +128,7 @@ class CompilerHooks:
         text = ptx.decode().rstrip("\0")
         names = {mangled: name for name, mangled in (mapping or {}).items()}
         flags = assembler.flags(nvrtc.without_kscope(options))
-        return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names)
+        return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names, patched=True)
 
     def _records_operations(self, recording: Recording | None) -> bool:
         """True if auto="pipeline" may find something in the PTX of this thread's source."""

@@ -1,4 +1,6 @@
-"""Captures the machine code that CuPy's compiler gives to the driver: compiled now, or from the cache on disk."""
+"""Captures the machine code that CuPy's compiler gives to the driver, compiled now or from the cache on disk, and loads
+it with the address of the device's control block.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from .hook_points import compiler, fetch
+from kscope.instrument import registry
+
+from .hook_points import compiler, fetch, runtime
 
 FUNCTION = "function"
 
@@ -18,7 +22,7 @@ class _Functions:
         class Module(original.Module):
             def load(self, code: bytes) -> None:
                 seen.append(code)
-                super().load(code)
+                super().load(registry.backend("cuda").patched(code, runtime.getDevice()))
 
         self._original, self.Module = original, Module
 

@@ -9,7 +9,7 @@ from ..cubin import insert, reading
 from ..cubin.insertion import Insertion, New, Word
 from ..cubin.instructions import BYTES, Function, Instruction
 from ..encoding import forms
-from . import clobbers, hazards, record_words
+from . import clobbers, hazards, record_words, short_rows
 
 
 def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[int, Word]) -> None:
@@ -40,6 +40,7 @@ def check(data: bytes, before: Function, insertion: Insertion, holding: Mapping[
         *hazards.check(function, new | moves.keys()),
         *clobbers.check(function, new, moves, {at for at, one in added.items() if one.proof is not None}),
         *record_words.check(function, words),
+        *short_rows.check(function, new, words),
         *other_operands(function, new, own),
     )
     if found:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...capture.model import RowLayout
 from .attributes import Attribute
 from .control_codes import Control
 from .instructions import Instruction
@@ -22,12 +23,16 @@ class Word:
             stored.
         clock: index among a row's clocks; None for other words.
         more: for a row, records less one, if the instruction stores or counts it.
+        row: the layout of a row with short clocks, if the instruction stores it.
+        parts: the records of such a row.
     """
 
     record: tuple[str, str]
     kind: Literal["once", "held", "always", "count", "flag"] = "once"
     clock: int | None = None
     more: int = 0
+    row: RowLayout | None = None
+    parts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class New:
         word_of: the record whose word it writes or that it stores; None for neither.
         proof: checks what nvdisasm reads; None if the word was assembled from a learned form.
         seen: the registers that it reads and writes; None if nothing depends on them.
+        half: the half of the control block's address that it moves, "low" or "high"; empty for others.
     """
 
     word: int
@@ -56,6 +62,7 @@ class New:
     word_of: Word | None = None
     proof: Callable[[Instruction], bool] | None = None
     seen: Instruction | None = None
+    half: Literal["", "low", "high"] = ""
 
 
 @dataclass(frozen=True)

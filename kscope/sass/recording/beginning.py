@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ... import ptx
@@ -25,8 +25,8 @@ class Begin:
     """The entry code, and the gate's load at the kernel's first wait.
 
     Attributes:
-        clocks: reads the anchor's clocks, and loads the control block's address.
-        loads: loads the gate.
+        clocks: reads the anchor's clocks, and loads the control block's address if it is a constant.
+        loads: loads the gate; before that, moves the address if it is not a constant.
         where: the register of each value after these, by name.
     """
 
@@ -40,7 +40,7 @@ def begun(
     chosen: Mapping[str, int],
     free: list[int],
     board: int,
-    control: int,
+    control: int | None,
     predicate: int,
     descriptor: str,
     pair: int,
@@ -52,7 +52,7 @@ def begun(
         chosen: the registers of some values.
         free: registers that it may use for the others.
         board: the scoreboard of its loads.
-        control: offset of the control block's address in constant bank 3.
+        control: offset of the control block's address in constant bank 3; None for moves of it.
         predicate: free at the gate's load.
         descriptor: the constant with the descriptor of global memory.
         pair: the first of two uniform registers for it.
@@ -64,29 +64,38 @@ def begun(
     low, high = (where[name] for name in _CONTROL)
     first, new = where[_GATE], partial(writing.new, arch=kernel.arch)
     loaded, block = Control(writes=board), f"desc[UR{pair}][R{low}.64"
+    address = _address(kernel, low, high, control, board)
     clocks = [
-        *_address(kernel, low, high, control, board),
+        *(() if control is None else address),
         new(f"CS2R R{where[_CLOCK[0]]}, SR_CLOCKLO"),
         new(f"CS2R R{where[_TIME[0]]}, SR_GLOBALTIMERLO"),
         new(f"CS2R.32 R{where[_AGAIN]}, SR_CLOCKLO"),
         new(f"CS2R R{first}, SRZ"),
         new(f"CS2R R{first + 2}, SRZ"),
+        *([new(f"MOV R{where[_LAST]}, RZ")] if kernel.sized else ()),
     ]
+    waits = Control(waits=_awaited(kernel, control, board))
     loads = [
+        *(address if control is None else ()),
         new(f"ULDC.64 UR{pair}, {descriptor}"),
         # no control block is in the first 4 GiB of a device's addresses
-        new(f"ISETP.NE.U32.AND P{predicate}, PT, R{high}, RZ, PT", Control(waits=_awaited(kernel, board))),
+        new(f"ISETP.NE.U32.AND P{predicate}, PT, R{high}, RZ, PT", waits),
         new(f"@P{predicate} LDG.E.128 R{first}, {block}]", loaded),
     ]
     if kernel.sized:
-        clocks.append(new(f"MOV R{where[_LAST]}, RZ"))
         size = int(kernel.size_offset or "0")
         loads.append(new(f"@P{predicate} LDG.E R{where[_LAST]}, {block}+{size:#x}]", loaded))
     return Begin(tuple(clocks), tuple(loads), where)
 
 
-def _address(kernel: ptx.Kernel, low: int, high: int, control: int, board: int) -> list[New]:
-    """The control block's address: constants are loaded, or operands before sm_90."""
+def _address(kernel: ptx.Kernel, low: int, high: int, control: int | None, board: int) -> list[New]:
+    """The control block's address: moves of it, a load of a constant, or constants as operands before sm_90."""
+    if control is None:
+        new = partial(writing.new, arch=kernel.arch)
+        return [
+            replace(new(f"MOV R{high}, 0x0"), half="high"),
+            replace(new(f"MOV R{low}, 0x0"), half="low"),
+        ]
     if kernel.arch >= _LOADS_CONSTANTS:
         return [writing.new(f"LDC.64 R{low}, c[0x3][{control:#x}]", Control(writes=board), arch=kernel.arch)]
     return [
@@ -95,9 +104,9 @@ def _address(kernel: ptx.Kernel, low: int, high: int, control: int, board: int) 
     ]
 
 
-def _awaited(kernel: ptx.Kernel, board: int) -> frozenset[int]:
+def _awaited(kernel: ptx.Kernel, control: int | None, board: int) -> frozenset[int]:
     """The scoreboards to wait for before the address is available."""
-    return frozenset({board} if kernel.arch >= _LOADS_CONSTANTS else ())
+    return frozenset({board} if control is not None and kernel.arch >= _LOADS_CONSTANTS else ())
 
 
 def _placed(chosen: Mapping[str, int], free: list[int], rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, int]]:

@@ -58,7 +58,7 @@ def place_claim(
     allocation: registers.Allocation,
     opened: Mapping[int, frozenset[int]],
     stores: int,
-    control: int,
+    control: int | None,
     most: int,
 ) -> Claim:
     """Place the claim of a kernel.
@@ -78,7 +78,7 @@ def place_claim(
         allocation: registers of records and state.
         opened: registers that a region's begin or a mark's value writes, by address.
         stores: the first address at which a record is stored.
-        control: offset of the control block's address in constant bank 3.
+        control: offset of the control block's address in constant bank 3; None for moves of it.
         most: registers a thread that it may use.
 
     Raises:
@@ -136,7 +136,7 @@ def _at(
     claim: Fragment,
     kernel: ptx.Kernel,
     allocation: registers.Allocation,
-    control: int,
+    control: int | None,
     at: int,
     written: frozenset[int],
 ) -> Claim:

@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from ...capture.model import RowLayout
 from ..cubin.insertion import New
 from ..cubin.instructions import Instruction
 from ..placing.basic_blocks import Machine
-from . import rows
+from . import rows, short_rows
 from .deferred_records import Later
 from .regions import Key, Record
 from .registers import EXTRA, RECORD, UNIFORM, Allocation
+from .short_rows import ShortRow
 from .sites import Site
 from .store_places import Copy, Where, block_of, instant, loop_of, plain, uniform
 
@@ -34,12 +36,14 @@ class Deferral:
         chosen: registers, with those of the flags.
         stores: the records that are stored before an instruction, by its address.
         until: the instructions before which no other record may be stored, because an earlier one waits.
+        layouts: of rows with short clocks.
     """
 
     sites: list[Site]
     chosen: Allocation
     stores: Mapping[int, Later]
     until: frozenset[int]
+    layouts: tuple[RowLayout, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ def planned(
     room: Mapping[int, int],
     most: int,
     kinds: Kinds,
+    short: bool = False,
 ) -> Deferral:
     """Choose records of a pipeline that are stored elsewhere.
 
@@ -95,6 +100,7 @@ def planned(
         room: least registers of a thread up to an instruction.
         most: registers a thread that it may use.
         kinds: the loops to consider.
+        short: rows with short clocks may be written.
     """
     none = Deferral(list(sites), chosen, {}, frozenset())
     if not chosen.state.uniform:
@@ -144,14 +150,23 @@ def planned(
     least = min((room.get(at, 0) for at in stores if not chosen.narrow or at not in chosen.narrow.inside), default=0)
     many = min(_ADDRESSES, max(map(len, stores.values())) - 1)
     addresses = tuple(one for one in free if one < least)[:many]
+    free = [one for one in free if one not in addresses]
     flagged = tuple(one.warp_flag for one in found if one.warp_flag is not None)
     state = replace(chosen.state, zeros=tuple(dict.fromkeys(zeros)), addresses=addresses, warp_flags=flagged)
-    count = max(chosen.count, max([*zeros, *addresses, 0]) + 1 + EXTRA)
-    kept = {
-        at: Later(tuple(found[place] for *_, place in sorted(some)), frozenset(begins[at]))
-        for at, some in stores.items()
-    }
-    return Deferral(found, replace(chosen, state=state, count=count), kept, frozenset(until))
+    groups = {at: tuple(found[place] for *_, place in sorted(some)) for at, some in stores.items()}
+    pairs = dict[tuple[Key, Key], ShortRow]()
+    everywhere = [one for one in free if one < min(room.values())]
+    if short and addresses and chosen.narrow is None and (state.extra is not None or everywhere):
+        extra = everywhere[0] if state.extra is None else state.extra
+        others = [one for one in free if one != extra]
+        pairs |= short_rows.planned(machine, found, groups.values(), others, least)
+        state = replace(state, extra=extra) if pairs else state
+    quads = {row.key: row.quad for row in pairs.values()}
+    highest = max([*zeros, *addresses, *(quad + RECORD - 1 for quad in quads.values()), state.extra or 0])
+    chosen = replace(chosen, state=state, count=max(chosen.count, highest + 1 + EXTRA), quads={**chosen.quads, **quads})
+    kept = {at: Later(some, frozenset(begins[at]), pairs) for at, some in groups.items()}
+    layouts = tuple(dict.fromkeys(row.about for row in pairs.values()))
+    return Deferral(found, chosen, kept, frozenset(until), layouts)
 
 
 def _taken(site: Site, where: Where, sites: Sequence[Site], chosen: Allocation) -> bool:

@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ... import ptx
-from ...capture import wire
 from ...capture.model import RowLayout
 from ...errors import UnsupportedError
-from ...machine_code import elf
+from ...machine_code import control_words, elf
 from ...marks.grammar import Mark
 from ...marks.strategies import Elected
 from ..checks import hazards, kernel_check, register_limits
@@ -44,7 +43,6 @@ from . import (
 
 Assembler = Callable[[str, bool], bytes]
 """ptxas: assembles a text to a cubin. The second argument is True if it needs a line table."""
-_BANK = ".nv.constant3"
 _PIPELINES = frozenset({90})
 """Architectures with known barrier instructions."""
 _RESULT, _ANY, _MOVES = 16, 255, 5
@@ -61,7 +59,7 @@ class Recorded:
         warps: that an SM has registers for, before and now.
         marks: the marks that record, in the order of the text.
         spots: places of their copies.
-        layouts: of its rows.
+        layouts: of its rows of several records.
         shared: marks whose clock is also read for an earlier one.
     """
 
@@ -81,6 +79,7 @@ def record_kernel(
     name: str = "",
     others: bytes | None = None,
     blocks: int | None = None,
+    moved: bool = False,
 ) -> Recorded:
     """Assemble a module with marks without them, and insert what records them.
 
@@ -95,6 +94,8 @@ def record_kernel(
         name: the kernel's symbol; empty: the only kernel with marks.
         others: the text's cubin in which other kernels record already; None if no kernel does.
         blocks: that fit on an SM without regard to registers; None if unknown.
+        moved: the kernel moves the control block's address, which control_words.patched() writes into the copy that is
+            loaded; else it loads it from the module's constant.
 
     Returns:
         The cubin, checked.
@@ -142,6 +143,8 @@ def record_kernel(
     sites = [replace(one, waits=one.spot in waiting) for one in sites]
     fewest = register_limits.fewest_registers(function)
     highest = fitting.most(max(before, chosen.count))
+    constant = control_words.offset(file)
+    address = None if moved else constant
     in_place = deferring.Deferral(sites, chosen, {}, frozenset())
 
     def finished(deferral: deferring.Deferral, parted: bool = False) -> Recorded:
@@ -149,14 +152,12 @@ def record_kernel(
         sites = early_clocks.with_early_clocks(deferral.sites, chosen, free.busy, most)
         if parted:
             claims = partitions.place_claims(
-                machine, claim, kernel, chosen, sites, deferral.stores.keys(), _control(file), fewest, highest
+                machine, claim, kernel, chosen, sites, deferral.stores.keys(), address, fewest, highest
             )
         else:
-            claims = (
-                claiming.place_claim(function, claim, kernel, chosen, _opened(sites), stores, _control(file), most),
-            )
+            claims = (claiming.place_claim(function, claim, kernel, chosen, _opened(sites), stores, address, most),)
         end = ending.end(state, records.last(state, kernel.last))
-        used = max(*(one.highest for one in claims), ending.highest(end) if plan.counts else 0)
+        used = max(*(one.highest for one in claims), ending.highest(end) if state.extra is not None else 0)
         used = max(used, *(one.aside or 0 for one in sites), 0)
         count = max(before, chosen.count, used + 1 + registers.EXTRA)
         controls, put = dict[int, Control](), dict[int, list[New]]()
@@ -205,11 +206,13 @@ def record_kernel(
         out = insert.inserted(data, function, insertion)
         kernel_check.check(out, function, insertion, made.holding)
         out = instruction_regions.with_regions(out, insertion, machine, basic_blocks.Text(labeled))
+        out = _noted(out, function, insertion)
+        layouts = (*plan.layouts, *deferral.layouts)
         warps = (register_choice.warps(before, function.arch), register_choice.warps(count, function.arch))
-        return Recorded(out, (before, count), warps, labeled.marks, spots, plan.layouts, plan.shared)
+        return Recorded(out, (before, count), warps, labeled.marks, spots, layouts, plan.shared)
 
     for kinds in deferring.ALL_KINDS:
-        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, kinds)
+        deferral = deferring.planned(machine, sites, chosen, free.busy, fewest, highest, kinds, rows.able(kernel))
         for parted in (True, False) if deferral.stores else ():
             with suppress(UnsupportedError):
                 return finished(deferral, parted)
@@ -223,12 +226,12 @@ def _check_same_code(file: elf.Elf, labeled: elf.Elf, function: Function) -> Non
         raise UnsupportedError(f"{function.name}: this ptxas makes other code of other line numbers")
 
 
-def _control(file: elf.Elf) -> int:
-    """Offset of the control block's address in constant bank 3."""
-    for one in file.symbols():
-        if one.name == wire.CTL_SYMBOL and file.sections[one.section].name == _BANK:
-            return one.value
-    raise UnsupportedError(f"the cubin has no {wire.CTL_SYMBOL} in {_BANK}")
+def _noted(data: bytes, function: Function, insertion: Insertion) -> bytes:
+    """The cubin with a note about the moves of the control block's address, if it has any."""
+    found = {new.half: at for at, new in insert.inserted_addresses(function, insertion).items() if new.half}
+    if not found:
+        return data
+    return control_words.noted(data, control_words.Moves(function.name, found["low"], found["high"]))
 
 
 def _of_lane_0(kernel: ptx.Kernel, labeled: labels.Labeled) -> ptx.Kernel:

@@ -33,7 +33,7 @@ def place_claims(
     allocation: registers.Allocation,
     sites: Sequence[Site],
     stores: Collection[int],
-    control: int,
+    control: int | None,
     room: Mapping[int, int],
     most: int,
 ) -> tuple[Claim, ...]:
@@ -49,7 +49,7 @@ def place_claims(
         allocation: registers of records and state.
         sites: copies of marks.
         stores: the instructions before which deferred records are stored.
-        control: offset of the control block's address in constant bank 3.
+        control: offset of the control block's address in constant bank 3; None for moves of it.
         room: least number of registers that a thread has had up to an instruction.
         most: number of registers that a thread may use.
 

@@ -105,7 +105,7 @@ def planned(
         together: pairs of records that are needed at the same time.
         kernel: the options that determine slabs.
     """
-    rows = _Chooser(text, found, spots).rows() if kernel.log2_records <= MOST_LOG2_RECORDS else ()
+    rows = _Chooser(text, found, spots).rows() if able(kernel) else ()
     shared = {
         mark: row.marks[row.clocks.index(clock)]
         for row in rows
@@ -141,6 +141,11 @@ def planned(
     layouts = tuple(dict.fromkeys(row.about for row in rows))
     apart = frozenset(pair for pair in pairs if len(pair) == 2)
     return Plan(tuple(placed), tuple(dict.fromkeys(made)), apart, layouts, counts, shared)
+
+
+def able(kernel: ptx.Kernel) -> bool:
+    """True if a capture's slab has room for the records of a slab full of rows."""
+    return kernel.log2_records <= MOST_LOG2_RECORDS
 
 
 def _may_overflow(text: Text, kernel: ptx.Kernel) -> bool:

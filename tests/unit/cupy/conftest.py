@@ -48,6 +48,9 @@ class Backend:
         self.loaded += 1
         return self.metas
 
+    def patched(self, cubin: bytes, ordinal: int) -> bytes:
+        return cubin
+
     def is_open(self) -> bool:
         return True
 

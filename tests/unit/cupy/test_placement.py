@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synth
+from control_addresses import addresses
 from unit.sass.kernels import functions, needs_tools
 from unit.sass.loaded import meta, stored, stores
 
 from kscope.capture.layout import Kind, record_id
+from kscope.instrument import loaded_code
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.lowering.plan import without_marks
+from kscope.machine_code import control_words
 from kscope_cuda import assembler, nvrtc
 
 pytestmark = needs_tools
 SCHEDULE = Recording(placement="schedule")
+ADDRESS = 0x7F34_1234_5678
 Source = Callable[..., str]
 
 
@@ -37,6 +42,31 @@ def test_the_cubin_records_in_its_machine_code(frontend: Any, gpu: Any, source: 
     assert (stores(code), said) == (1, [])
     assert meta(code).placement == "schedule"
     assert [(one.name, one.where) for one in meta(code).regions] == [("work", "kern.cu:3")]
+
+
+def test_the_device_loads_a_copy_with_the_address_of_its_control_block(
+    frontend: Any, gpu: Any, source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The cache on disk has none, and neither has the code that is kept for samples."""
+    monkeypatch.setattr(gpu.backend, "patched", lambda cubin, ordinal: control_words.patched(cubin, ADDRESS))
+    monkeypatch.setattr(loaded_code, "_images", {})
+    gpu.backend.metas = (synth.module(),)
+    for _ in range(2):  # compiled, and found on disk
+        code, said = built(gpu, frontend, source())
+        assert said == [] and addresses(code) == [ADDRESS]
+        assert [addresses(one) for one in loaded_code.kept_cubins()] == [[0]]
+    assert len(gpu.compiled) == 1
+    words = (ADDRESS & 0xFFFFFFFF).to_bytes(4, "little")
+    on_disk = [one.read_bytes() for one in (tmp_path / "disk").iterdir()]
+    assert on_disk and words in code and not any(words in one for one in on_disk)
+
+
+def test_code_that_the_program_loads_itself_reads_the_address_from_the_modules_constant(
+    source: Source, ptx: Any
+) -> None:
+    for frontend in ("cuda", "cuda.core"):
+        code = nvrtc.lower(ptx(source()), SCHEDULE, frontend=frontend, arch="sm_90")
+        assert meta(code).placement == "schedule" and control_words.moves(code) == ()
 
 
 def test_regions_that_follow_each_other_are_one_store_whose_layout_the_module_has(

@@ -38,7 +38,7 @@ def parts(of: Case) -> dict[int, str]:
         kept.append((before, insertion))
 
     with patch.object(kernel_check, "check", check):
-        made.__wrapped__(ASSEMBLERS[0], of.text, of.kernel)
+        made.__wrapped__(ASSEMBLERS[0], of.text, of.kernel, bool(of.cubin))
     ((before, insertion),) = kept
     leaves = [
         id(new)

@@ -52,7 +52,7 @@ def loops(text: str, tool: str) -> Iterator[list[tuple[str, Added]]]:
         kept.append((data, before, insertion))
 
     with patch.object(kernel_check, "check", checked):
-        made.__wrapped__(text, tool)
+        made.__wrapped__(text, tool, 1)
     data, before, insertion = kept[-1]
     (function,) = [one for one in reading.functions(data) if one.name == before.name]
     added = insert.inserted_addresses(before, insertion)

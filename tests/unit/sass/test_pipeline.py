@@ -77,14 +77,17 @@ def lowered(text: str) -> Lowered:
 
 
 @cache
-def made(text: str, tool: str = "") -> tuple[Recorded, Lowered]:
+def made(text: str, tool: str = "", blocks: int | None = None, moved: bool = True) -> tuple[Recorded, Lowered]:
+    """A kernel that records. blocks: that fit on an SM without regard to registers; None if unknown."""
     found = lowered(text)
     (kernel,) = found.kernels.values()
     kernel = replace(kernel, id=ID)
     tool = tool or ASSEMBLERS[0]
-    return record_kernel(
-        found.marked, kernel, lambda code, table: assembled(code, tool, ("-lineinfo",) if table else ())
-    ), found
+
+    def assemble(code: str, table: bool) -> bytes:
+        return assembled(code, tool, ("-lineinfo",) if table else ())
+
+    return record_kernel(found.marked, kernel, assemble, blocks=blocks, moved=moved), found
 
 
 def refused(text: str) -> str:
@@ -145,7 +148,7 @@ def run(text: str, threads: int, roles: list[int]) -> list[tuple[list[Seen], lis
     """The operations of each warp of a Triton kernel, and its records. Every word of its parameters is 256."""
     from triton.backends.nvidia.compiler import get_ptxas
 
-    found, marked = made(text, get_ptxas(90).path)
+    found, marked = made(text, get_ptxas(90).path, 1)
     kernel = replace(next(iter(marked.kernels.values())), specs=("elected",), id=ID)
     case = Case(EMPTY.replace("128", str(threads)), only(found.data), kernel, 0, shape=Grid((1, 1, 1), (threads, 1, 1)))
     names = [region.name for region in marked.meta.regions]

@@ -60,8 +60,11 @@ MARKED = (
 
 
 @cache
-def made(tool: str, text: str = MARKED, kernel: ptx.Kernel = KERNEL) -> Recorded:
-    return record_kernel(text, kernel, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()))
+def made(tool: str, text: str = MARKED, kernel: ptx.Kernel = KERNEL, moved: bool = False) -> Recorded:
+    def assemble(text: str, table: bool) -> bytes:
+        return assembled(text, tool, ("-lineinfo",) if table else ())
+
+    return record_kernel(text, kernel, assemble, moved=moved)
 
 
 def only(data: bytes) -> Function:

@@ -98,16 +98,17 @@ SIZED = replace(KERNEL, size_offset="4096")
 
 
 @cache
-def case(tool: str = "", kernel: ptx.Kernel = KERNEL, number: int = 3, text: str = TURNS) -> Case:
-    """Threads up to a number turn as often."""
-    found = made(tool or ASSEMBLERS[0], text, kernel)
-    marks = frozenset(found.shared)
-    return Case(text, only(found.data), kernel, number, layouts=found.layouts, shared=marks)
+def case(tool: str = "", kernel: ptx.Kernel = KERNEL, number: int = 3, text: str = TURNS, moved: bool = True) -> Case:
+    """Threads up to a number turn as often. moved: the kernel moves the control block's address."""
+    found = made(tool or ASSEMBLERS[0], text, kernel, moved)
+    marks, cubin = frozenset(found.shared), found.data if moved else b""
+    return Case(text, only(found.data), kernel, number, layouts=found.layouts, shared=marks, cubin=cubin)
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["loaded", "moved"])
 @pytest.mark.parametrize("tool", EACH)
-def test_every_record_is_that_of_its_marks(tool: str) -> None:
-    found = judged(case(tool))
+def test_every_record_is_that_of_its_marks(tool: str, moved: bool) -> None:
+    found = judged(case(tool, moved=moved))
     assert len(found.slabs) == 8
     assert sorted(len(found.ideals[slab.key].events) for slab in found.slabs) == [0] * 6 + [2 * 3 + 1] * 2
 
@@ -165,7 +166,7 @@ def test_lanes_of_every_strategy_record(spec: str) -> None:
 
 
 def test_at_rest_nothing_is_written() -> None:
-    for shut in (replace(case(), epoch=0), replace(case(), bound=False)):
+    for shut in (replace(case(), epoch=0), replace(case(), bound=False), replace(case(moved=False), bound=False)):
         found = judged(shut)
         assert not found.slabs and all(access.size == 4 for access in found.host.memory.log)  # the kernel's own
 

@@ -38,13 +38,15 @@ KERNELS = {"turns": (TURNS, KERNEL, 3), "leaving": (LEAVING, replace(KERNEL, id=
 
 
 @cache
-def made(tool: str) -> dict[str, Recorded]:
+def made(tool: str, moved: bool = False) -> dict[str, Recorded]:
     """The module with one kernel that records, and with both."""
     found, cubin = dict[str, Recorded](), None
+
+    def assemble(text: str, table: bool) -> bytes:
+        return assembled(text, tool, ("-lineinfo",) if table else ())
+
     for name, (_, kernel, _) in KERNELS.items():
-        found[name] = record_kernel(
-            MODULE, kernel, lambda text, table: assembled(text, tool, ("-lineinfo",) if table else ()), name, cubin
-        )
+        found[name] = record_kernel(MODULE, kernel, assemble, name, cubin, moved=moved)
         cubin = found[name].data
     return found
 

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import triton
 import triton.language as tl
+from control_addresses import addresses
 from unit.sass.kernels import functions, needs_tools
 
 import kscope
 from kscope.capture import metadata
 from kscope.capture.model import ModuleMeta
+from kscope.instrument import registry
 from kscope.instrument.recording import Recording
+from kscope.machine_code import control_words
 from kscope.sass.checks import hazards
 
+sys.path.append(str(Path(__file__).parent))
+
+from fake_gpu import FakeGpu, Pointer, active, record  # it is in this folder
+
 pytestmark = needs_tools
+ADDRESSES = (0x7F34_1234_5678, 0x7FA0_8800_0200)
 TYPES: dict[str, Any] = {"a": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": 1024}
 
 
@@ -87,3 +98,56 @@ def test_both_placements_have_kernels_of_their_own(compiled: Any, frontend: Any,
     fence = metadata.from_json(compiler(copies, **TYPES).metadata.kscope.encode())
     assert schedule.kernels[0].name == fence.kernels[0].name
     assert schedule.kernels[0].id != fence.kernels[0].id
+
+
+class Backend:
+    """A fake of the CUDA runtime with a control block on each device."""
+
+    def patched(self, cubin: bytes, ordinal: int) -> bytes:
+        return control_words.patched(cubin, ADDRESSES[ordinal])
+
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
+        return ()
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def is_open(self) -> bool:
+        return True
+
+    def capture(self, stream: int) -> int:
+        return 0
+
+    def pace(self, kernel: object = None) -> None:
+        """Nothing fills up here."""
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    monkeypatch.setitem(registry._backends, "cuda", Backend())  # type: ignore[arg-type]  # as much as is used
+    yield from active(monkeypatch, copies)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_each_device_loads_a_copy_with_the_address_of_its_control_block(
+    frontend: Any, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """The cache on disk, which both share, has none."""
+    record(frontend, Recording(placement="schedule"))
+    for device in order:
+        monkeypatch.setattr(gpu, "get_current_device", lambda device=device: device)
+        made = copies[(4,)](Pointer(), Pointer(), 4096, 1024)
+        assert addresses(made.asm["cubin"]) == [0]
+        assert addresses(gpu.loaded[-1][1]) == [ADDRESSES[device]]
+    assert len(gpu.loaded) == 2
+    (kept,) = tmp_path.rglob("*.cubin")
+    assert addresses(kept.read_bytes()) == [0]
+
+
+def test_after_recording_is_disabled_triton_loads_what_it_has(frontend: Any, gpu: FakeGpu) -> None:
+    load = gpu.utils.load_binary
+    record(frontend, Recording(placement="schedule"))
+    copies[(4,)](Pointer(), Pointer(), 4096, 1024)
+    assert gpu.utils.load_binary is not load
+    frontend.disable()
+    assert gpu.utils.load_binary == load

@@ -37,6 +37,7 @@ class Drawn:
         number: the kernel's second parameter.
         renamed: the plain code gets other registers first.
         elsewhere: marks are placed at other slots of those that serve as well.
+        moved: the kernel moves the control block's address.
     """
 
     seed: int
@@ -56,6 +57,7 @@ class Drawn:
     memory: bytes
     renamed: bool
     elsewhere: bool
+    moved: bool
 
 
 def drawn(seed: int, arch: int = 90) -> Drawn:
@@ -81,7 +83,7 @@ def drawn(seed: int, arch: int = 90) -> Drawn:
         _subset(dice) if dice.random() < 0.25 else Subset(), dice.choice((4, 8, 16)),
         0 if dice.random() < 0.04 else dice.choice((6, 7)), dice.random() > 0.03, dice.choice((0, 1, 5, 131)),
         dice.randrange(1 << 48), Clocks(dice.randrange(1 << 40), dice.randrange(1 << 60), steps),
-        dice.randbytes(4096), rename, dice.random() < 0.4,
+        dice.randbytes(4096), rename, dice.random() < 0.4, dice.random() < 0.6,
     )  # fmt: skip
 
 

@@ -153,7 +153,7 @@ def _recorded(drawn: Drawn) -> _Made:
         made: bytes = assembled.__wrapped__(code, drawn.tool, ("-lineinfo",) if table else ())
         return made if pair is None else renamed.exchanged(made, *pair)
 
-    found = record_kernel(text, drawn.kernel, assemble)
+    found = record_kernel(text, drawn.kernel, assemble, moved=drawn.moved)
     return _Made(found, *_OF.kept, pair is not None)
 
 
@@ -185,10 +185,10 @@ def _run(drawn: Drawn, made: _Made, function: Function) -> int:
     case = Case(
         oracle, function, drawn.kernel, drawn.number, drawn.shape, drawn.pool, drawn.subset, drawn.size, drawn.epoch,
         drawn.bound, drawn.smid, drawn.grid_id, drawn.clocks, made.recorded.layouts, frozenset(made.recorded.shared),
-        drawn.memory, KernelWarp,
+        drawn.memory, KernelWarp, made.recorded.data,
     )  # fmt: skip
     found = judged(case)
-    plain = launched(replace(case, function=made.before, bound=False))
+    plain = launched(replace(case, function=made.before, bound=False, cubin=b""))
     mine, expected = _stores(found.host), _stores(plain.host)
     for key in expected.keys() | mine.keys():
         assert mine[key] == expected[key], f"{key}: the kernel's stores {mine[key]}, expected {expected[key]}"

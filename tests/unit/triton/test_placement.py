@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from control_addresses import addresses
 from unit.sass.kernels import functions, needs_tools
+from unit.sass.loaded import record_stores
 
 import kscope
 from kscope.capture import metadata
@@ -61,7 +62,7 @@ def test_the_cubin_records_in_its_machine_code(compiled: Any) -> None:
     assert hazards.check(function) == ()
     assert about.placement == "schedule"
     assert [region.name for region in about.regions] == ["load", "store"]
-    stores = [one for one in function.instructions if one.code == "STG.E.128" and "+0x20]" in one.operands[0]]
+    stores = record_stores(function.instructions)
     (row,) = about.layouts  # both regions are stored at once
     assert len(row.records) == 2 and len(stores) == 1
     assert "//kscope enter load" in kernel.asm["ptx"]  # the text with marks is what was assembled

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import triton
@@ -131,7 +131,7 @@ class Loading:
 
     def _loading(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         """Hook what loads the kernel next: Triton's driver exists now, which it may not before the first launch."""
-        self._binaries.add(driver.active.utils, _BINARY, self._load)
+        self._binaries.add(cast("Any", driver.active).utils, _BINARY, self._load)  # CUDA's driver
 
     def _load(self, original: Callable[..., Any], name: str, cubin: bytes, shared: int, device: int) -> Any:
         return original(name, registry.backend("cuda").patched(cubin, device), shared, device)

@@ -34,6 +34,7 @@ EMITTING = (
 """The code that emits a kernel's text: folders and files below kscope/."""
 SCHEDULING = (
     *("sass", "machine_code/instruction_regions.py", "machine_code/control_words.py"),
+    *("capture/clock_rows.py", "capture/heads.py", "util/arrays.py"),
     "lowering/schedule_placement.py",
 )
 """The code that placement="schedule" needs besides."""

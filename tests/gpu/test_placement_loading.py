@@ -51,7 +51,7 @@ def launch() -> Launched:
     import torch
 
     major, minor = torch.cuda.get_device_capability()
-    if not forms.known(10 * major + minor):
+    if not forms.has_forms(10 * major + minor):
         pytest.skip("its encodings are not known")
     return Launched()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from functools import cache
@@ -114,6 +115,7 @@ def test_processes_share_what_is_kept(tmp_path: Path) -> None:
     kept.write_bytes(cubin())
     for address in (FIRST, SECOND):
         command = [sys.executable, "-c", PROGRAM, str(kept), str(address)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == f"[{address}]"
     assert kept.read_bytes() == cubin()

@@ -94,7 +94,7 @@ def test_a_mark_under_a_predicate_is_stored_under_it(tool: str) -> None:
     """The register of the record's end holds it until the end is read."""
     some = code(tool)
     held = f"R{quad(some, 'turn', layout.Kind.SPAN_VALUE) + 2}"
-    number = max(n for n, one in enumerate(some) if one.name == "ISETP" and one.operands[2] == held)
+    number = max(n for n, one in enumerate(some) if one.name == "ISETP" and one.operands[2:4] == (held, "RZ"))
     test, rest = some[number], some[number + 1 :]
     assert next(one for one in rest if held in one.writes).code == "CS2R.32"
     store = next(one for one in rest if one.code == "STG.E.128")

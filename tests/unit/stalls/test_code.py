@@ -176,7 +176,8 @@ def test_code_by_nvcc_has_regions_and_lines(cubin: bytes) -> None:
     assert {function.stack(one) for one in code["BAR"]} == {()}
     in_helper = [one for one, _ in enumerate(function.at) if function.chain(one)[:1] and function.chain(one)[0][1] == 3]
     assert in_helper and {function.stack(one) for one in in_helper} == {("math",)}
-    assert {function.chain(one)[-1][1] for one in in_helper} == {line("helper((int)x")}
+    call, calls = line("helper((int)x"), {function.chain(one)[-1][1] for one in in_helper}
+    assert call in calls and calls <= {3, call}  # nvcc may name no call in what is left of an unrolled loop
     lines = {region.name: (region.first, region.last) for region in function.regions}
     assert lines["math"][0] == line('"math"') and lines["math"][1] >= line("helper((int)x")
     assert lines["outer"][0] <= lines["wait"][0] and lines["wait"][1] <= lines["outer"][1]

@@ -38,7 +38,7 @@ def built(gpu: Any, frontend: Any, text: str, recording: Recording = SCHEDULE) -
 
 
 def test_the_cubin_records_in_its_machine_code(frontend: Any, gpu: Any, source: Source) -> None:
-    code, said = built(gpu, frontend, source())
+    code, problems = built(gpu, frontend, source())
     assert (stores(code), said) == (1, [])
     assert meta(code).placement == "schedule"
     assert [(one.name, one.where) for one in meta(code).regions] == [("work", "kern.cu:3")]
@@ -52,8 +52,8 @@ def test_the_device_loads_a_copy_with_the_address_of_its_control_block(
     monkeypatch.setattr(loaded_code, "_images", {})
     gpu.backend.metas = (synth.module(),)
     for _ in range(2):  # compiled, and found on disk
-        code, said = built(gpu, frontend, source())
-        assert said == [] and addresses(code) == [ADDRESS]
+        code, problems = built(gpu, frontend, source())
+        assert problems == [] and addresses(code) == [ADDRESS]
         assert [addresses(one) for one in loaded_code.kept_cubins()] == [[0]]
     assert len(gpu.compiled) == 1
     words = (ADDRESS & 0xFFFFFFFF).to_bytes(4, "little")
@@ -73,10 +73,10 @@ def test_regions_that_follow_each_other_are_one_store_whose_layout_the_module_ha
     frontend: Any, gpu: Any, source: Source
 ) -> None:
     body = '{ KSCOPE_REGION("first"); out[0] = n; } { KSCOPE_REGION("second"); out[1] = n; }'
-    code, said = built(gpu, frontend, source(body))
+    code, problems = built(gpu, frontend, source(body))
     ids = [record_id(name, Kind.SPAN) for name in ("first", "second", "work")]
     [about] = meta(code).layouts
-    assert said == [] and sorted(number for number, _, _ in about.records) == sorted(ids)
+    assert problems == [] and sorted(number for number, _, _ in about.records) == sorted(ids)
     assert {(start, end) for _, start, end in about.records} == {(0, 1), (1, 2), (0, 2)}
     assert stores(code) == 1
 
@@ -116,8 +116,8 @@ def test_what_cannot_be_recorded_there_is_recorded_in_its_text_and_reported(
 
 def test_every_kernel_of_a_module_records_in_its_machine_code(frontend: Any, gpu: Any, source: Source) -> None:
     plain = 'extern "C" __global__ void plain(int* out) { out[0] = 1; }'
-    code, said = built(gpu, frontend, source() + source(name="other", include=False) + plain)
-    assert said == [] and meta(code).placement == "schedule"
+    code, problems = built(gpu, frontend, source() + source(name="other", include=False) + plain)
+    assert problems == [] and meta(code).placement == "schedule"
     first, second = meta(code).kernels
     assert {first.name, second.name} == {"kernel", "other"} and first.id != second.id
     assert {one.name: stored(one) for one in functions(code)} == {"kernel": 1, "other": 1, "plain": 0}
@@ -128,7 +128,7 @@ def test_one_kernel_that_cannot_be_recorded_there_keeps_the_others_in_their_text
 ) -> None:
     called = "__noinline__ __device__ int called(int n) { for (int k = 0; k < n; ++k) n ^= clock(); return n; }\n"
     other = source("out[0] = called(n);", name="other", include=False)
-    code, said = built(gpu, frontend, source() + called + other)
+    code, problems = built(gpu, frontend, source() + called + other)
     found = [(one.partition(" is ")[0], "other cannot be moved: CALL" in one) for one in said]
     assert found == [("kscope: kernel kernel", True), ("kscope: kernel other", True)]
     assert meta(code).placement == "fence"

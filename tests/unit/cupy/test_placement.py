@@ -33,13 +33,13 @@ def built(gpu: Any, frontend: Any, text: str, recording: Recording = SCHEDULE) -
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         code = gpu.compile(text)
-    said = [str(one.message) for one in found]
-    return code, [one for one in said if "is recorded with placement='fence'" in one]
+    problems = [str(one.message) for one in found]
+    return code, [one for one in problems if "is recorded with placement='fence'" in one]
 
 
 def test_the_cubin_records_in_its_machine_code(frontend: Any, gpu: Any, source: Source) -> None:
     code, problems = built(gpu, frontend, source())
-    assert (stores(code), said) == (1, [])
+    assert (stores(code), problems) == (1, [])
     assert meta(code).placement == "schedule"
     assert [(one.name, one.where) for one in meta(code).regions] == [("work", "kern.cu:3")]
 
@@ -129,7 +129,7 @@ def test_one_kernel_that_cannot_be_recorded_there_keeps_the_others_in_their_text
     called = "__noinline__ __device__ int called(int n) { for (int k = 0; k < n; ++k) n ^= clock(); return n; }\n"
     other = source("out[0] = called(n);", name="other", include=False)
     code, problems = built(gpu, frontend, source() + called + other)
-    found = [(one.partition(" is ")[0], "other cannot be moved: CALL" in one) for one in said]
+    found = [(one.partition(" is ")[0], "other cannot be moved: CALL" in one) for one in problems]
     assert found == [("kscope: kernel kernel", True), ("kscope: kernel other", True)]
     assert meta(code).placement == "fence"
 
@@ -145,9 +145,9 @@ def test_only_ptxas_can_assemble_it(
     with pytest.warns(UserWarning, match="placement='fence'") as found:
         code = nvrtc.lower(ptx(source()), SCHEDULE, frontend="cupy", arch=arch)
     assembler.assemble.cache_clear()
-    (said,) = [str(one.message) for one in found if "placement" in str(one.message)]
+    (problems,) = [str(one.message) for one in found if "placement" in str(one.message)]
     why = "install nvidia-cuda-nvcc" if arch else "kscope does not run the assembler for this kernel"
-    assert why in said
+    assert why in problems
     assert meta(code).placement == "fence"
 
 

@@ -158,6 +158,14 @@ def _packed(one: Instruction, registers: Registers) -> None:
     registers.put(one.operands[0], sum(registers.get(f"P{n}") << n for n in range(7) if mask >> n & 1))
 
 
+def _unpacked(one: Instruction, registers: Registers) -> None:
+    byte = next((int(part[1:]) for part in one.code.split(".") if part[0] == "B"), 0)
+    value, mask = registers.value(one.operands[1]) >> 8 * byte, int(one.operands[2], 16)
+    for n in range(7):
+        if mask >> n & 1:
+            registers.put(f"P{n}", value >> n & 1)
+
+
 def _constant(one: Instruction, registers: Registers) -> None:
     if ".64" in one.code:
         registers.put_many(one.operands[0], registers.wide(one.operands[1]), 2)
@@ -172,6 +180,6 @@ def _nothing(one: Instruction, registers: Registers) -> None:
 _TABLE: dict[str, Callable[[Instruction, Registers], None]] = {
     "MOV": _move, "IMAD": _imad, "IADD3": _add, "VIADD": _add, "ISETP": _compare, "SEL": _select, "LOP3": _logic,
     "PLOP3": _predicates, "PRMT": _permute, "SHF": _shift, "LEA": _lea, "VIMNMX": _least, "VIADDMNMX": _least,
-    "IMNMX": _least, "POPC": _bits, "FLO": _leading, "P2R": _packed, "LDC": _constant, "LDCU": _constant,
-    "NOP": _nothing,
+    "IMNMX": _least, "POPC": _bits, "FLO": _leading, "P2R": _packed, "R2P": _unpacked, "LDC": _constant,
+    "LDCU": _constant, "NOP": _nothing,
 }  # fmt: skip

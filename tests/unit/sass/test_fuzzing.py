@@ -26,7 +26,8 @@ from .kernels import ASSEMBLERS, assembled, functions, needs_tools
 from .test_runs import LEAVING, TURNS
 
 pytestmark = needs_tools
-SAMPLE = range(5000, 5006)
+SAMPLE = (*range(5000, 5006), 110_022)
+"""The last one sets predicates from the bits of a register (R2P)."""
 ALL = ptx.Kernel(Recording(records=16, strategy=AllThreads()), ("all",), 4, cases.ID, 90, flat=True)
 DEPTH, LOAD = Node("point", ("depth", "7", None)), Node("region", ("load", None, None), ((),))
 LOADED = Node("load", (4, 8, 2, 6))

@@ -41,8 +41,7 @@ def launch_entry(kernel: Kernel) -> str:
         "KS_LAUNCH:\n"
         f"\t{{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u, ks_check;"
         " .reg .b64 ks_line, ks_a;\n"
-        # the table's address is in the sector that the entry has read, so it comes from the L1 cache
-        f"\tsetp.eq.u32 ks_q, ks_thread, 0; ld.global.u64 ks_line, {gate('launches')};"
+        f"\tsetp.eq.u32 ks_q, ks_thread, 0; {_table(kernel)}"
         f" mov.u64 ks_a, %gridid; mov.b64 {{ks_x, ks_y}}, ks_a; and.b32 ks_z, ks_x, {wire.SLOTS - 1};"
         f" mad.wide.u32 ks_line, ks_z, {wire.LAUNCH_BYTES}, ks_line;\n"
         # the thread, 0 here, keeps the sums out of the uniform registers, into which ptxas would move the clocks
@@ -58,3 +57,11 @@ def launch_entry(kernel: Kernel) -> str:
         f" mov.u32 ks_z, {place};\n" + row(2, ["ks_x", "ks_y", "ks_z", "ks_check"]) + "\t}\n"
         "\tbra.uni KS_DONE;\n"
     )
+
+
+def _table(kernel: Kernel) -> str:
+    """The launch table's address in ks_line. With survive= it may be in the pool's file: the gate has its address."""
+    if kernel.recording.survive:
+        return f"ld.global.u64 ks_line, {gate('launches')};"
+    after = wire.STRIPES_AT + wire.STRIPE_BYTES  # after the stripe of the reserve
+    return f"mad.wide.u32 ks_line, ks_stripes, {wire.STRIPE_BYTES}, ks_ctl; add.u64 ks_line, ks_line, {after};"

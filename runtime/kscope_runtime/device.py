@@ -82,7 +82,8 @@ class Device:
 
     def clear_launches(self) -> None:
         """Clear the launch table; only while the gate is closed."""
-        self.clear(self.launches, wire.SLOTS * wire.LAUNCH_BYTES, self.stream)
+        for table in self.launch_tables:
+            self.clear(table, wire.SLOTS * wire.LAUNCH_BYTES, self.stream)
         self.driver.synchronize(self.stream)
 
     def bind(self, symbol: int, metas: Iterable[ModuleMeta]) -> None:
@@ -162,9 +163,14 @@ class Device:
     @property
     def launches(self) -> int:
         """Address of the launch table, which is where the pool is."""
-        if (file := self.mapped) is not None:
-            return int(file.book.ctypes.data)
-        return self.control + wire.table_offset(self.facts.sms)
+        return self.launch_tables[0]
+
+    @property
+    def launch_tables(self) -> tuple[int, ...]:
+        """Addresses of the launch table and, if that is in a file, of the one on the device, to which kernels write
+        that were not compiled for survive=."""
+        table = self.control + wire.table_offset(self.facts.sms)
+        return (table,) if (file := self.mapped) is None else (int(file.book.ctypes.data), table)
 
     def _made(self, size: int, open_pool: OpenPool | None) -> PoolPlace:
         if open_pool is None:

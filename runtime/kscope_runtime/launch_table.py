@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -209,11 +210,11 @@ class LaunchTable:
     def _fetch(self, slots: Ints, memory: Memory) -> None:
         """Read the entries of slots (n,), ascending, and what lies between them."""
         cuts = np.flatnonzero(np.diff(slots) > _APART) + 1
-        for part in np.split(slots, cuts):
+        for part, table in product(np.split(slots, cuts), self._device.launch_tables):
             first, stop = int(part[0]), int(part[-1]) + 1
             for at in range(first, stop, _MOST):
                 rows = self._read[: min(_MOST, stop - at)]
-                memory.read(rows.view(np.uint8), self._address(at), self._stream)
+                memory.read(rows.view(np.uint8), table + at * wire.LAUNCH_BYTES, self._stream)
                 memory.synchronize(self._stream)
                 self._take(at, rows)
 

@@ -26,7 +26,7 @@ def record(program: Program, texts: Sequence[str], frontend: object) -> Capture:
     """The recording of a program whose n-th kernel has the n-th text; launches follow each other, threads of one run
     in a drawn order. frontend: the module of the dialect, for what programs.py calls optional."""
     epoch = 0 if program.state == "prepared" else 1
-    host = Host(Pool(_rings(program.pool)), program.subset, epoch=epoch)
+    host = Host(Pool(_rings(program.pool)), program.subset, epoch=epoch, survive=program.recording.survive is not None)
     modules: list[ModuleMeta] = []
     launches = [(number, replay, ptx) for number, ptx in enumerate(texts) for replay in range(program.replays)]
     for when, (number, replay, ptx) in enumerate(launches):

@@ -101,10 +101,15 @@ def launch(case: Case, host: Host, text: str) -> tuple[Launch, bytearray]:
     return made, out.data
 
 
+def host_of(case: Case) -> Host:
+    """A device for a case."""
+    return Host(case.pool, case.subset, case.epoch, case.size, survive=case.recording.survive is not None)
+
+
 def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
     """Host, started threads, expected records and kernel id of a case that the caller steps."""
-    lowered, host = case.lowered(), Host(case.pool, case.subset, case.epoch, case.size)
-    plain, _ = launch(case, Host(case.pool, case.subset, case.epoch, case.size), case.kernel.text(case.arch))
+    lowered, host = case.lowered(), host_of(case)
+    plain, _ = launch(case, host_of(case), case.kernel.text(case.arch))
     work, _ = launch(case, host, lowered.text)
     return host, work.start(), oracle.ideal(plain, case.recording, left_out(case, lowered)), lowered.meta.kernels[0].id
 
@@ -112,7 +117,7 @@ def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
 def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> Outcome:
     """Run the case's lowered text, changed by `mutate`, and its oracle."""
     lowered = case.lowered()
-    host = Host(case.pool, case.subset, case.epoch, case.size)
+    host = host_of(case)
 
     work, out = launch(case, host, mutate(lowered.text))
     run(work.start(), case.order, case.seed)

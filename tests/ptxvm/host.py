@@ -98,14 +98,24 @@ class Slab:
 
 
 class Host:
-    """A device with one control block and one pool, armed with `epoch` (0: not armed)."""
+    """A device with one control block and one pool, armed with `epoch` (0: not armed).
 
-    def __init__(self, pool: Pool, subset: Subset | None = None, epoch: int = 7, records: int = AUTO_RECORDS) -> None:
+    survive: the launch table is not behind the stripes, but where the gate says, as in a pool's file.
+    """
+
+    def __init__(
+        self, pool: Pool, subset: Subset | None = None, epoch: int = 7, records: int = AUTO_RECORDS,
+        survive: bool = False,
+    ) -> None:  # fmt: skip
         self.pool, self.subset, self.epoch = pool, subset or Subset(), epoch
         self.blocks: dict[int, Dim] = {}  # of the launches, by the low bits of their linear numbers
         self.memory = Memory()
-        self.control = self.memory.allocate("control", wire.table_offset(pool.stripes))
-        self.launches = self.memory.allocate("launches", wire.SLOTS * wire.LAUNCH_BYTES)
+        size, at = wire.SLOTS * wire.LAUNCH_BYTES, wire.table_offset(pool.stripes)
+        self.control = self.memory.allocate("control", at if survive else at + size)
+        self._table, self._table_at = self.control, at
+        if survive:
+            self._table, self._table_at = self.memory.allocate("launch table", size), 0
+        self.launches = range(self._table.base + self._table_at, self._table.base + self._table_at + size)
         self.rings: list[Allocation] = []
         at = RING_BASE
         for number, ring in enumerate(pool.rings):
@@ -115,7 +125,7 @@ class Host:
             self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=base))
             at += wire.SEGMENT_BYTES
         gate = self.subset.gate(epoch, pool.stripes)
-        gate["launches"] = self.launches.base
+        gate["launches"] = self.launches.start
         self.control.data[: wire.GATE_BYTES] = gate.tobytes()
         sizes = np.full(wire.SIZES, records - 1, np.uint32)
         self.control.data[wire.SIZES_AT : wire.STRIPES_AT] = sizes.tobytes()
@@ -187,7 +197,7 @@ class Host:
 
     def table(self) -> np.ndarray:
         """The launch table as it is now, (SLOTS,) wire.LAUNCH."""
-        return np.frombuffer(self.launches.data, wire.LAUNCH)
+        return np.frombuffer(self._table.data, wire.LAUNCH, wire.SLOTS, self._table_at)
 
     def units(self, stripe: int) -> Units:
         """A stripe's ring as it is now, (n, 8)."""

@@ -38,15 +38,9 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
             require(claim.thread not in granted, "a thread was granted two slabs")
             granted[claim.thread] = range(claim.address, claim.address + units * wire.UNIT)
     pool = [range(ring.base, ring.base + len(ring.data)) for ring in host.rings]
-    control = range(host.control.base, host.control.base + len(host.control.data))
-    table = range(host.launches.base, host.launches.base + len(host.launches.data))
+    control, table = range(host.control.base, host.control.base + len(host.control.data)), host.launches
     for access in host.memory.log:
-        if access.address in control:
-            require(access.op == "add", f"line {access.line}: the control block is written by {access.op}")
-            offset = (access.address - control.start - wire.STRIPES_AT) % wire.STRIPE_BYTES
-            words = [STRIPE_OFFSET[name] for name in ("head", "skipped", "lost")]
-            require(offset in words, f"line {access.line}: an add to byte {offset} of a stripe")
-        elif access.address in table:
+        if access.address in table:
             thread, at = access.thread, access.address - table.start
             require(thread.key == (0, 0, 0, 0), f"line {access.line}: an entry written by {thread.key}")
             first = thread.special["%gridid"] % wire.SLOTS * wire.LAUNCH_BYTES
@@ -54,6 +48,11 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
                 access.op == "st" and first <= at and at + access.size <= first + 4 * (wire.CHECK_WORD + 1),
                 f"line {access.line}: a store outside of the launch's entry",
             )
+        elif access.address in control:
+            require(access.op == "add", f"line {access.line}: the control block is written by {access.op}")
+            offset = (access.address - control.start - wire.STRIPES_AT) % wire.STRIPE_BYTES
+            words = [STRIPE_OFFSET[name] for name in ("head", "skipped", "lost")]
+            require(offset in words, f"line {access.line}: an add to byte {offset} of a stripe")
         elif any(access.address in ring for ring in pool):
             own = granted.get(access.thread, range(0))
             require(

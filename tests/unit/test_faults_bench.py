@@ -108,7 +108,7 @@ def text() -> str:
 
 def taken(mode: int) -> list[int]:
     """How many warps have taken each slot of one block, when the kernel has ended or trapped."""
-    host = Host(Pool((Ring(12), Ring(12))))
+    host = Host(Pool((Ring(12), Ring(12))), survive=True)
     flags, done, out = (host.memory.allocate(name, 1 << 13) for name in ("flags", "done", "out"))
     arguments = [flags.base, done.base, out.base, mode, 0, 7, 2]
     launch = Launch(host.load(text()), host.memory, "pipeline", Grid((1, 1, 1), (128, 1, 1)), arguments, [(0, 0, 0)])

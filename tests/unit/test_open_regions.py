@@ -114,7 +114,7 @@ def test_placement_schedule_is_refused() -> None:
 
 def rows(body: str, recording: Recording = SURVIVE) -> tuple[list[np.ndarray], Host]:
     """The second row of a warp's head, whenever it changes, and the host afterwards."""
-    host = Host(Pool((Ring(12), Ring(4))), Subset(), 7)
+    host = Host(Pool((Ring(12), Ring(4))), Subset(), 7, survive=True)
     out = host.memory.allocate("out", 64)
     low = lower(kernel(body), recording, frontend="t")
     launch = Launch(host.load(low.text), host.memory, "k", Grid((1, 1, 1), (32, 1, 1)), [out.base], threads=(0,))

@@ -43,7 +43,7 @@ def text(*defines: str) -> bytes:
 
 def stored(ptx: bytes, n: int = 1) -> list[tuple[str, int]]:
     """The regions and values of the words of one warp, and that each is whole."""
-    host = Host(Pool((Ring(12), Ring(4))))
+    host = Host(Pool((Ring(12), Ring(4))), survive=True)
     out = host.memory.allocate("out", 256)
     launch = Launch(host.load(ptx.decode()), host.memory, "k", Grid((1, 1, 1), (32, 1, 1)), [out.base, n], threads=(0,))
     host.launched(Grid((1, 1, 1), (32, 1, 1)), ((0, 0, 0),))

@@ -41,9 +41,23 @@ def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> La
     elif not native.available():
         pytest.skip("no compiled loops")
     driver = SimpleNamespace(stream=lambda: 0, pinned=lambda size: np.zeros(size, np.uint8))
-    made = LaunchTable(SimpleNamespace(driver=driver, launches=0, file=None))  # type: ignore[arg-type]  # as much of a Device as it uses
+    device = SimpleNamespace(driver=driver, launches=0, launch_tables=(0,))  # as much of a Device as it uses
+    made = LaunchTable(device)  # type: ignore[arg-type]
     made.begin(EPOCH)
     return made
+
+
+class TwoTables(Gpu):
+    """A table in a pool's file, and at FAR the device's own."""
+
+    FAR = 1 << 40
+
+    def __init__(self, file: Gpu, device: Gpu) -> None:
+        self.file, self.device = file, device
+
+    def read(self, into: Any, address: int, stream: int) -> None:
+        table, at = (self.device, address - self.FAR) if address >= self.FAR else (self.file, address)
+        table.read(into, at, stream)
 
 
 def grids(known: LaunchTable, gpu: Gpu, *heads: Head, fresh: bool = False) -> list[int]:
@@ -105,6 +119,13 @@ def test_entries_of_the_next_launches_are_read_ahead(known: LaunchTable) -> None
     read = gpu.read_so_far
     assert grids(known, gpu, *(Head(grid) for grid in range(1, 40))) == list(range(1, 40))
     assert gpu.read_so_far == read
+
+
+def test_a_kernel_that_was_not_compiled_for_survive_has_its_entry_on_the_device(known: LaunchTable) -> None:
+    known._device.launch_tables = 0, TwoTables.FAR  # type: ignore[misc]
+    gpu = TwoTables(Gpu(Entry(5), Entry(6 + wire.SLOTS)), Gpu(Entry(6), Entry(7)))
+    assert grids(known, gpu, Head(5), Head(6), Head(7), Head(6 + wire.SLOTS)) == [5, 6, 7, 6 + wire.SLOTS]
+    assert grids(known, gpu, Head(8)) == [-2]
 
 
 def test_a_damaged_entry_is_no_launch(known: LaunchTable) -> None:

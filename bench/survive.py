@@ -1,7 +1,7 @@
 """Cost of survive="shm": kernel time of sessions with it, of ordinary ones, and without recording, in alternation.
 
     python bench/survive.py [--json FILE] [--sessions 5] [--pool 1024] [--every 1 16] [--records auto 32 ...]
-                            [--kernels matmul attention ...]
+                            [--kernels matmul attention ...] [--ways pool keeper]
 
 Ways: `pool` is an ordinary session, `shm` and `keeper` are survive= of that name. With --every 16, each sixteenth block
 records; with --records 32, each warp keeps its last 32.
@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -82,7 +82,7 @@ def median_us(made: torch.cuda.CUDAGraph) -> float:
     return statistics.median(taken[2:])
 
 
-def costs(name: str, every: int, records: str, pool: int, sessions: int) -> list[Cost]:
+def costs(name: str, every: int, records: str, ways: Sequence[str], pool: int, sessions: int) -> list[Cost]:
     """The kernel in every way.
 
     A time is that of a CUDA graph of many launches, divided by the number of launches; between replays the pool is
@@ -91,10 +91,10 @@ def costs(name: str, every: int, records: str, pool: int, sessions: int) -> list
     recording.
     """
     work = on_triton.workloads((name,))[name]
-    graphs = {way: captured(name, work, way, pool, records) for way in ("plain", *WAYS)}
+    graphs = {way: captured(name, work, way, pool, records) for way in ("plain", *ways)}
     sequence = list[tuple[str, float]]()
-    written, lost = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
-    order = [one for _ in range(sessions) for each in WAYS for one in ("plain", each)]
+    written, lost = dict.fromkeys(ways, 0), dict.fromkeys(ways, 0)
+    order = [one for _ in range(sessions) for each in ways for one in ("plain", each)]
     for way in (*order, "plain"):
         with session(way, every, pool, records) as prof:
             sequence.append((way, median_us(graphs[way])))
@@ -103,7 +103,7 @@ def costs(name: str, every: int, records: str, pool: int, sessions: int) -> list
             lost[way] += sum(device.lost for device in prof.capture.devices)
     plain = statistics.median(us for way, us in sequence if way == "plain")
     found = []
-    for way in WAYS:
+    for way in ways:
         at = [number for number, (one, _) in enumerate(sequence) if one == way]
         us = statistics.median(sequence[number][1] for number in at)
         beside = [sequence[n][1] * 2 / (sequence[n - 1][1] + sequence[n + 1][1]) - 1 for n in at]
@@ -121,16 +121,18 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=1024, help="MiB")
     parser.add_argument("--every", type=int, nargs="+", default=(1, 16), help="which blocks record")
     parser.add_argument("--records", nargs="+", default=("auto",), help="of a warp that are kept")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     options = parser.parse_args()
-    parts = list(product(options.kernels, options.every, options.records))
-    found = [one for part in parts for one in costs(*part, options.pool << 20, options.sessions)]
     print(torch.cuda.get_device_name())
     heads = f"{'plain us':>10} {'us':>10} {'cost':>8} {'spread':>7} {'M records/s':>12} lost"
-    print(f"{'kernel':<12} {'way':<6} {'every':>5} {'records':>7} {heads}")
-    for one in found:
-        what = f"{one.kernel:<12} {one.way:<6} {one.every:>5} {one.records:>7}"
-        times = f"{one.plain_us:>10.2f} {one.us:>10.2f} {one.overhead:>+8.2%} {one.spread:>7.2%}"
-        print(f"{what} {times} {one.millions_a_second:>12.1f} {one.lost}")
+    print(f"{'kernel':<12} {'way':<6} {'every':>5} {'records':>7} {heads}", flush=True)
+    found = []
+    for part in product(options.kernels, options.every, options.records):
+        for one in costs(*part, options.ways, options.pool << 20, options.sessions):
+            what = f"{one.kernel:<12} {one.way:<6} {one.every:>5} {one.records:>7}"
+            times = f"{one.plain_us:>10.2f} {one.us:>10.2f} {one.overhead:>+8.2%} {one.spread:>7.2%}"
+            print(f"{what} {times} {one.millions_a_second:>12.1f} {one.lost}", flush=True)
+            found.append(one)
     options.json.write_text(json.dumps(list(map(asdict, found)), indent=1) + "\n")
 
 

@@ -39,7 +39,8 @@ class Metal:
     def __init__(self, host: Host, between: Callable[[], None]) -> None:
         self.host, self.between, self.driver = host, between, self
         self.control, self.stripes = host.control.base, len(host.rings)
-        self.launches = host.launches.base
+        self.launches = host.launches.start
+        self.launch_tables = (self.launches,)
         self.facts, self.layouts = SimpleNamespace(max_clock_khz=0), Layouts()
         self.file = self.mapped = None
         self.sizes = SlabSizes(host.sizes())

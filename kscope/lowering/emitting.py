@@ -59,6 +59,7 @@ class Emitter:
         shared: Set[int] = frozenset(),
         sites: Set[int] = frozenset(),
         opens: Set[str] = frozenset(),
+        waits: Set[int] = frozenset(),
         deferral: Deferral | None = None,
         deferred: Mapping[int, Sequence[Record]] | None = None,
     ) -> None:
@@ -71,7 +72,8 @@ class Emitter:
             kernel: parameters of the text.
             after_barrier: indices of statements whose clock reads follow a barrier.
             loops: loops whose records have their own registers; all their regions are recorded.
-            opens: names of regions whose enters are stored at once, and their ends likewise.
+            opens: names of regions whose enters are stored before the warp may stay there, and their ends at once.
+            waits: indices of statements at which a warp may stay; needed if there are such regions.
             shared: indices of enters that use the clock read of the region that ends right before.
             sites: indices of statements that anchors precede.
             deferral: where loops store records later.
@@ -79,12 +81,13 @@ class Emitter:
         """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.after_barrier = after_barrier
-        self.loops, self.shared, self.sites, self.opens = loops, shared, sites, opens
+        self.loops, self.shared, self.sites, self.opens, self.waits = loops, shared, sites, opens, waits
         self.limit = recording.pending
         self.pending: list[Record] = []
         self.ended: ptx.Slot | None = None  # the slot whose end was read last
         self.stored: Record | None = None  # the last one since the basic block began
         self.attempted = self.claimed = False
+        self.opened = ""  # stores of enters that follow the claim
         self.leaves = 0
         self.deferral = deferral if deferral is not None and self.limit and not recording.survive else Deferral()
         self.known, self.deferred = deferred or {}, dict[int, Sequence[Record]]()
@@ -130,9 +133,13 @@ class Emitter:
             entered = ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended, mark.type)
             if mark.name not in self.opens:
                 return text + entered
-            claimed = self._flush() + self._claim()  # finished records are known where this warp stays here
-            claimed_late = ptx.late(self.kernel, [f"ks_w{slot.index}"]) if elect else ""
-            return f"{claimed}{text}{entered}{claimed_late}{ptx.open_word(self.kernel, slot, mark.operand, owner)}"
+            word = ptx.open_word(self.kernel, slot, mark.operand, owner)
+            stores = self._flush()  # finished records are known where this warp stays here
+            if not self.claimed and not elect:  # nothing holds the warp before its first wait: the claim goes there
+                self.opened += word
+                return text + entered
+            late = ptx.late(self.kernel, [f"ks_w{slot.index}"]) if elect else ""
+            return f"{stores}{self._claim()}{text}{entered}{late}{word}"
         kind = slot.kind
         elected = self.kernel.elects(mark.strategy) and gets_buffer(mark)
         if mark.act == "success":
@@ -158,15 +165,15 @@ class Emitter:
     def _slot(self, i: int, mark: Mark) -> ptx.Slot:
         return self.slots[key_of(mark, self.depths.get(i, 0))]
 
-    def before_scope(self, statement: cfg.Statement) -> str:
+    def before_scope(self, i: int, statement: cfg.Statement) -> str:
         """The parts of the claim that must come before a statement within braces."""
-        if statement.sort == "access":
-            return self._attempt()
-        return self._claim() if statement.flushes or statement.mark else ""
+        if statement.flushes or statement.mark:
+            return self._claim()
+        return self._before_access(i, statement)
 
     def before(self, i: int, statement: cfg.Statement) -> str:
-        if statement.sort == "access":
-            return self._attempt()
+        if not statement.flushes:
+            return self._before_access(i, statement)
         self.at = i
         if i in self.deferral.through and i not in self.sites and all(record.may_stay for record in self.pending):
             return self._claim()
@@ -222,7 +229,13 @@ class Emitter:
         if self.claimed:
             return ""
         self.claimed = True
-        return self._attempt() + ptx.claim(self.kernel)
+        opened, self.opened = self.opened, ""
+        return self._attempt() + ptx.claim(self.kernel) + opened
+
+    def _before_access(self, i: int, statement: cfg.Statement) -> str:
+        if self.opened and i in self.waits:
+            return self._claim()
+        return self._attempt() if statement.sort == "access" else ""
 
     def _attempt(self) -> str:
         if self.attempted:

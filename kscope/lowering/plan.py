@@ -197,6 +197,7 @@ class _Body:
     anchored: bool = False
     has_spare_registers: bool = False
     opens: frozenset[str] = frozenset()
+    waits: frozenset[int] = frozenset()
     deferral: Deferral = field(default_factory=Deferral)
 
     @staticmethod
@@ -286,12 +287,13 @@ class _Body:
             recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),
             opens,
+            frozenset(waiting_regions.waits(function, graph)) if opens else frozenset(),
             deferral(function, graph),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        of_statements = self.behind, self.loops, self.shared, self.sites, self.opens, self.deferral
+        of_statements = self.behind, self.loops, self.shared, self.sites, self.opens, self.waits, self.deferral
         emitter = Emitter(self.slots, self.depths, self.recording, kernel, *of_statements)
         if self.deferral.shadows:  # which records are stored later is known after all statements
             for _ in self._edits(kernel, emitter):
@@ -305,7 +307,7 @@ class _Body:
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
         for i, statement in enumerate(self.function.statements):
             if statement.scope:  # the claim's labels are at function scope: it goes before the outermost brace
-                yield statement.scope[0], statement.scope[0], emitter.before_scope(statement)
+                yield statement.scope[0], statement.scope[0], emitter.before_scope(i, statement)
             if i in self.deferral.exits:
                 yield statement.start, statement.start, emitter.kept(self.deferral.exits[i])
             if statement.mark is not None:
@@ -314,7 +316,7 @@ class _Body:
                     statement.end,
                     emitter.mark(i, statement.mark).strip() if (statement.mark.name not in self.broken) else "",
                 )
-            elif statement.flushes or statement.sort == "access":
+            elif statement.flushes or statement.sort == "access" or i in self.waits:
                 yield statement.start, statement.start, emitter.before(i, statement)
         yield self.function.close, self.function.close, ptx.again(kernel)
 

@@ -36,7 +36,7 @@ def regions(function: Function, graph: Sequence[Block], depths: Mapping[int, int
         graph: its basic blocks.
         depths: of each enter and exit, see pairing.Pairing.
     """
-    code = Code(function, graph, depths, _waits(function, graph))
+    code = Code(function, graph, depths, waits(function, graph))
     looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
     found: set[str] = set()
     for i, statement in enumerate(function.statements):
@@ -54,8 +54,8 @@ def _may_last(code: Code[bool], enter: int, *, every: bool) -> bool:
     return inside is None or any(every or code.events[i] for i in inside)
 
 
-def _waits(function: Function, graph: Sequence[Block]) -> dict[int, bool]:
-    """Statement index of each wait -> True if it needs another warp or the host to end."""
+def waits(function: Function, graph: Sequence[Block]) -> dict[int, bool]:
+    """Statement index of each wait, trap and call -> True if it needs another warp or the host to end."""
     text, found = function.text, dict[int, bool]()
     for block in graph:
         for i in range(block.first, block.last):

@@ -201,3 +201,23 @@ def test_the_emitted_text_assembles(arch: str, strategy: str) -> None:
     text = kernel(TWO + region(POLL, "poll")).replace("sm_90", f"sm_{arch}")
     low = lower(text, replace(SURVIVE, strategy=parse_strategy(strategy)), frontend="t")
     assert not complaint(low.text, arch)
+
+
+LOAD, WORD = "ld.global.u32 %r2, [%rd1];", "add.u32 ks_seq, ks_seq, 256"
+STAYS = ("bar.sync 0;", "cp.async.wait_group 0;", TRY_WAIT, POLL, "@%p1 trap;", "call helper;", "@%p1 bra SKIP; SKIP:")
+
+
+@pytest.mark.parametrize("stays", STAYS)
+def test_a_kernels_first_region_issues_its_loads_before_it_waits_for_the_slab(stays: str) -> None:
+    text = lower(kernel(region(f"{LOAD} {stays} bar.sync 0;", act="open")), SURVIVE, frontend="t").text
+    order = [text.index(part) for part in (LOAD, "KS_HAVE:", WORD, stays)]
+    assert order == sorted(order)
+    assert text.count(WORD) == 1
+
+
+def test_words_of_nested_regions_are_stored_from_the_outermost_on() -> None:
+    inner = region(f"{LOAD} bar.sync 0;", "inner", act="open")
+    low = lower(kernel(region(inner, "outer", act="open")), SURVIVE, frontend="t")
+    names = [low.text.index(str(layout.name_hash(name) << 4)) for name in ("outer", "inner")]
+    assert names == sorted(names) and names[0] > low.text.index(LOAD)
+    assert not complaint(low.text, "90")

@@ -157,13 +157,17 @@ $(NATIVE): DIGEST = $(shell LC_ALL=C; cat $(sort $(wildcard kscope/native/*.[ch]
 $(NATIVE): $(wildcard kscope/native/*.[ch])
 	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -pthread -I$(INCLUDE) -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
 
-# Side by side if pytest-xdist is installed, then one by one what needs the GPU to itself. Exit code 5: no test selected.
+# Side by side if pytest-xdist is installed, then one by one on each GPU what needs it to itself, and last what needs all of
+# them. Exit code 5: no test selected.
 JOBS ?= $(shell $(PYTHON) -c 'import os, xdist; print(min(12, os.cpu_count()))' 2>/dev/null || echo 1)
+GPUS = $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 ON_GPU = $(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py
+SPREAD = $(if $(filter-out 1,$(JOBS)),-n $(1) --dist $(2))
 gpu: $(NATIVE)  ## the device tests, with python3 and its packages; PYTEST_ARGS='-k two_gpus' selects, JOBS=1 runs them one by one
-	@$(ON_GPU) -m "not alone" $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist worksteal); first=$$?; \
-	$(ON_GPU) -m alone; second=$$?; \
-	case $$first$$second in 00|05|50) ;; *) exit 1 ;; esac
+	@codes=; $(ON_GPU) -m "not alone and not all_gpus" $(call SPREAD,$(JOBS),worksteal); codes=$$codes$$?; \
+	$(ON_GPU) -m alone $(call SPREAD,$(GPUS),loadfile); codes=$$codes$$?; \
+	$(ON_GPU) -m all_gpus; codes=$$codes$$?; \
+	case $$codes in 555|*[!05]*) exit 1 ;; esac
 
 test-newest: .venv-newest/.test  ## the fast set with the newest release of every DSL
 	TRITON_CACHE_DIR=$(CACHE)/triton-newest .venv-newest/bin/python -m pytest $(SIDE_BY_SIDE) -m "not slow and not gpu" tests

@@ -23,11 +23,14 @@ ALONE = {
     "test_torch_merge.py": "CUPTI serves one process",
     "test_triton.py::test_launches_of_a_compiled_function_wait_for_room_and_are_counted": "waits for the GPU",
     "test_torture.py::test_a_gpu_that_is_nearly_full_records_less_and_counts_the_rest": "fills the device memory",
-    "test_two_gpus.py::test_a_stream_that_waits_for_one_of_the_other_gpu_is_seen_to_wait": "compares clocks",
-    "test_two_gpus_ranks.py": "compares clocks",
     "test_volume.py": "times what it writes",
 }
-"""Files and tests that need the GPU to themselves, and why: `make gpu` runs them after the others."""
+"""Files and tests that need a GPU to themselves, and why: `make gpu` runs them after the others."""
+ALL_GPUS = {
+    "test_two_gpus.py::test_a_stream_that_waits_for_one_of_the_other_gpu_is_seen_to_wait": "compares clocks",
+    "test_two_gpus_ranks.py": "compares clocks",
+}
+"""Those that need all GPUs to themselves: `make gpu` runs them last."""
 
 
 def _rotate_gpus() -> None:
@@ -52,8 +55,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "tests/gpu" in str(item.path):
             item.add_marker(pytest.mark.gpu)
             test = item.nodeid.partition("[")[0].removeprefix("tests/gpu/")
-            if {test, item.path.name} & ALONE.keys():
+            names = {test, item.path.name}
+            if names & ALONE.keys():
                 item.add_marker(pytest.mark.alone)
+            if names & ALL_GPUS.keys():
+                item.add_marker(pytest.mark.all_gpus)
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -67,6 +67,6 @@ def test_warps_are_seen_while_they_wait_and_the_program_ends_as_without_mps(
             finally:
                 program.kill()
         assert program.returncode == 0, errors
-        # beside other tests the warp may wait for 2^32 cycles, about two seconds
-        assert printed in ("4 records; []\n", "4 records; ['wrap']\n")
+        # beside other tests the warp may wait for 2^32 cycles, about two seconds, and the clock's speed may change
+        assert printed in {f"4 records; {[*kinds]}\n" for kinds in ((), ("wrap",), ("clock",), ("wrap", "clock"))}
         assert not list(Path(folder).glob("*.pool"))

@@ -95,7 +95,7 @@ class Memory:
 
     @property
     def table(self) -> npt.NDArray[Any]:
-        at = int(self.gate["launches"])
+        at = int(self.gate["launches"]) or self.control + wire.table_offset(self.gpu.facts.sms)
         return self.gpu.view(at, wire.SLOTS * wire.LAUNCH_BYTES).view(wire.LAUNCH)
 
     def atom_add(self, stripe: int, word: str, amount: int) -> int:

@@ -1,10 +1,7 @@
-"""The control block's address in machine code that records: two moves of 32-bit numbers for each kernel, which hold 0
-in a cubin as it is built and cached. patched() makes the copy that is loaded in a context. The places of the moves are
-text at the end of the string table, which no other tool reads:
+"""The control block's address in machine code that records: two moves for each kernel, 0 in a cubin as it is built and
+cached; patched() makes the copy that a context loads. The string table ends with their places, where no tool looks:
 
     \\0kscope control {"kernel": "k", "moves": [16, 48]}\\0       the low word's, the high word's
-
-In such a cubin, the module's constant `kscope_ctl` holds UNPATCHED, and in a patched copy the address.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from ..util.json_values import dump_json
 from . import elf
 
 UNPATCHED = 1
-"""In `kscope_ctl`: the module's kernels do not read it, and have no address."""
+"""In the constant `kscope_ctl` of such a cubin: its kernels do not read it. A patched copy has the address there, too."""
 _MARK, _STRINGS, _BANK = b"\0kscope control ", ".strtab", ".nv.constant3"
 _NUMBER_AT = 4
 """Offset of a move's number in its 16 bytes."""

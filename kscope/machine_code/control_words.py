@@ -1,5 +1,5 @@
 """The control block's address in machine code that records: two moves for each kernel, 0 in a cubin as it is built and
-cached; patched() makes the copy that a context loads. The string table ends with their places, where no tool looks:
+cached; patched() makes the copy that a context loads. The string table ends with their places, which no other tool reads:
 
     \\0kscope control {"kernel": "k", "moves": [16, 48]}\\0       the low word's, the high word's
 """
@@ -18,7 +18,7 @@ from ..util.json_values import dump_json
 from . import elf
 
 UNPATCHED = 1
-"""In the constant `kscope_ctl` of such a cubin: its kernels do not read it. A patched copy has the address there, too."""
+"""In the constant `kscope_ctl` of such a cubin: its kernels do not read it. A patched copy has the address."""
 _MARK, _STRINGS, _BANK = b"\0kscope control ", ".strtab", ".nv.constant3"
 _NUMBER_AT = 4
 """Offset of a move's number in its 16 bytes."""

@@ -1,5 +1,5 @@
 """The control block's address in machine code that records: two moves for each kernel, 0 in a cubin as it is built and
-cached; patched() makes the copy that a context loads. The string table ends with their places, which no other tool reads:
+cached; patched() makes the copy that a context loads. Their places are at the end of the string table:
 
     \\0kscope control {"kernel": "k", "moves": [16, 48]}\\0       the low word's, the high word's
 """

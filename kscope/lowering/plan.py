@@ -287,7 +287,7 @@ class _Body:
             recording.clock == "cycles" and (bool(sites) or any(loop.nested for loop in loops)),
             len(loops) < len(able),
             opens,
-            frozenset(waiting_regions.waits(function, graph)) if opens else frozenset(),
+            waiting_regions.first_waits(function, graph) if opens else frozenset(),
             deferral(function, graph),
         )
 

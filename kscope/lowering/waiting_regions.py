@@ -14,10 +14,9 @@ _OTHERS = re.compile(
     GUARD + r"(?:mbarrier\.(?:try|test)_wait|(?:bar|barrier)\b(?:\.cta|\.cluster)?\.?(?:sync|red|wait)\b"
     r"|griddepcontrol\.wait|nanosleep|trap|brkpt)"
 )
-_OWN = re.compile(
-    GUARD + r"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait"
-    r"|(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;)"
-)
+_BLOCK = re.compile(GUARD + r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;")
+"""The barrier of the whole block."""
+_OWN = re.compile(GUARD + r"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait)" + f"|{_BLOCK.pattern}")
 """Waits that end unless another warp hangs."""
 _POLLS = re.compile(GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.)")
 """Accesses that, in a loop, wait for another thread."""
@@ -52,6 +51,18 @@ def _may_last(code: Code[bool], enter: int, *, every: bool) -> bool:
     """True if a region's code waits. every: include waits that end by themselves."""
     inside = code.until_exit(enter, enter)
     return inside is None or any(every or code.events[i] for i in inside)
+
+
+def first_waits(function: Function, graph: Sequence[Block]) -> frozenset[int]:
+    """Indices of the waits that a warp's first stored enter precedes, if they come before the kernel's first branch.
+
+    The barrier of the whole block is not one: all of the block's warps come to it, unless one stays at a wait before.
+    Triton places one between the loads of two stages, where the warp would wait for its slab.
+    """
+    text, statements = function.text, function.statements
+    return frozenset(
+        i for i in waits(function, graph) if not _BLOCK.match(text, statements[i].start, statements[i].end)
+    )
 
 
 def waits(function: Function, graph: Sequence[Block]) -> dict[int, bool]:

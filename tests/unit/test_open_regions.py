@@ -204,7 +204,8 @@ def test_the_emitted_text_assembles(arch: str, strategy: str) -> None:
 
 
 LOAD, WORD = "ld.global.u32 %r2, [%rd1];", "add.u32 ks_seq, ks_seq, 256"
-STAYS = ("bar.sync 0;", "cp.async.wait_group 0;", TRY_WAIT, POLL, "@%p1 trap;", "call helper;", "@%p1 bra SKIP; SKIP:")
+JUMP = "@%p1 bra SKIP; SKIP:"
+STAYS = ("bar.sync 1, 64;", "cp.async.wait_group 0;", TRY_WAIT, POLL, "@%p1 trap;", "call helper;", JUMP)
 
 
 @pytest.mark.parametrize("stays", STAYS)
@@ -213,6 +214,14 @@ def test_a_kernels_first_region_issues_its_loads_before_it_waits_for_the_slab(st
     order = [text.index(part) for part in (LOAD, "KS_HAVE:", WORD, stays)]
     assert order == sorted(order)
     assert text.count(WORD) == 1
+
+
+def test_a_barrier_of_the_whole_block_does_not_hold_up_the_loads_of_the_next_stage() -> None:
+    """No warp stays there: all of them come to it, before any waits for anything else."""
+    stages = f"{LOAD} bar.sync 0; ld.global.u32 %r3, [%rd1+4]; {TRY_WAIT}"
+    text = lower(kernel(region(stages, act="open")), SURVIVE, frontend="t").text
+    order = [text.index(part) for part in (LOAD, "bar.sync 0;", "[%rd1+4];", "KS_HAVE:", WORD, "AGAIN:")]
+    assert order == sorted(order)
 
 
 def test_words_of_nested_regions_are_stored_from_the_outermost_on() -> None:

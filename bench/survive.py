@@ -71,10 +71,11 @@ def session(way: str, every: int, pool: int, records: str) -> Iterator[Any]:
         yield prof
 
 
-def captured(name: str, work: Any, way: str, pool: int, records: str) -> torch.cuda.CUDAGraph:
-    """A graph of the kernel as a session of that way runs it."""
+def captured(name: str, work: Any, way: str, pool: int, records: str, count: int) -> list[torch.cuda.CUDAGraph]:
+    """Graphs of the kernel as a session of that way runs it, compiled and loaded anew for each."""
+    kernel = on_triton.annotated(name, False)
     with session(way, 1, pool, records):
-        return graph(partial(work.launch, name, on_triton.annotated(name, False), 0), LAUNCHES)
+        return [graph(partial(work.launch, name, kernel, tag), LAUNCHES) for tag in range(count)]
 
 
 def median_us(made: torch.cuda.CUDAGraph) -> float:
@@ -90,18 +91,18 @@ def costs(name: str, every: int, records: str, ways: Sequence[str], pool: int, s
     """The kernel in every way.
 
     A time is that of a CUDA graph of many launches, divided by the number of launches; between replays the pool is
-    emptied, so no warp is lost (lost ones are printed). Each way has a separate graph, because the kernels differ. A
-    cost is the median over sessions of a session's median compared with the mean of its two neighbors' medians without
-    recording.
+    emptied, so no warp is lost (lost ones are printed). Each session has a separate graph, because where its code
+    was loaded may change its time. A cost is the median over sessions of a session's median compared
+    with the mean of its two neighbors' medians without recording.
     """
     work = on_triton.workloads((name,))[name]
-    graphs = {way: captured(name, work, way, pool, records) for way in ("plain", *ways)}
+    graphs = {way: captured(name, work, way, pool, records, sessions) for way in ("plain", *ways)}
     sequence = list[tuple[str, float]]()
     written, lost = dict.fromkeys(ways, 0), dict.fromkeys(ways, 0)
-    order = [one for _ in range(sessions) for each in ways for one in ("plain", each)]
-    for way in (*order, "plain"):
+    order = [(one, number) for number in range(sessions) for each in ways for one in ("plain", each)]
+    for way, number in (*order, ("plain", 0)):
         with session(way, every, pool, records) as prof:
-            sequence.append((way, median_us(graphs[way])))
+            sequence.append((way, median_us(graphs[way][number])))
         if prof is not None:
             written[way] = int(prof.trace.warps.written.sum()) // (REPLAYS * LAUNCHES)
             lost[way] += sum(device.lost for device in prof.capture.devices)

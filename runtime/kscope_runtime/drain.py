@@ -50,7 +50,6 @@ class Drain:
         self.failed: Problem | None = None
         self._recording = threading.Event()  # set while the gate is open
         self._patient, self._salvaged = True, False
-        self._freed = 0  # bytes, by all passes of the thread
         self._name = f"kscope drain {device.facts.ordinal}"  # cli/running/script_threads.py recognizes it
         self._passes = Passes(device)
         self._reading = PoolReading(device)
@@ -127,8 +126,8 @@ class Drain:
         return forecast.fits(kernel) or (self._has_room(_LOOK_S) and forecast.fits(kernel))
 
     def _progress(self) -> tuple[int, float]:
-        """A value that changes when memory is freed and when a launch begins."""
-        return self._freed, self._passes.forecast.changed
+        """A value that changes when memory is freed, also in the middle of a pass, and when a launch begins."""
+        return self._passes.forecast.freed, self._passes.forecast.changed
 
     def _has_room(self, every: float) -> bool:
         """True if there is room: by the drain's last reading, or, if that is older than `every` seconds, by one of this
@@ -223,7 +222,6 @@ class Drain:
                 return
             with self._lock:
                 freed = self._passes.once(_SHARE, at_once=at_once)
-            self._freed += freed
             at_once = freed >= _MUCH
 
     def _pause(self, least: float) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from .accounting import MASK
 from .slab_search import U32s
 
 SETTLED_S = 0.002
@@ -36,6 +37,7 @@ class Forecast:
 
     Attributes:
         changed: time of the last launch or claim, s.
+        freed: units that were freed up to the last reading, modulo 2^32, from an arbitrary start.
     """
 
     def __init__(self, heads: U32s, size: int, now: float) -> None:
@@ -44,7 +46,7 @@ class Forecast:
         self._counts: dict[Hashable, int] = {}  # launches of each kernel
         self._expected = 0.0  # of those launches
         self._seen = self._occupied = 0  # claimed since, and claimed and not freed
-        self.changed = now
+        self.changed, self.freed = now, 0
         self._lock = threading.Lock()
 
     def fits(self, kernel: Hashable) -> bool:
@@ -97,6 +99,7 @@ class Forecast:
         """
         with self._lock:
             self._occupied = occupied
+            self.freed = int(heads.sum(dtype=np.int64)) - occupied & MASK
             # of two concurrent readings the earlier one may arrive later
             claimed = int(np.maximum((heads - self._heads).view(np.int32), 0).astype(np.int64).sum())
             if claimed:

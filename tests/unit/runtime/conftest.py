@@ -15,6 +15,7 @@ from kscope_runtime.memory_ranges import Bytes, Ranges, read_each
 from kscope_runtime.pool import least
 
 from .fake import FakeDriver, Gpu
+from .fake_time import Clock
 
 MODULE = 7
 
@@ -79,3 +80,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bench(by_hand: None) -> Callable[..., Bench]:
     return Bench
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time that passes only in sleeps of launches."""
+    made = Clock()
+    for name in ("drain", "drain_pass", "pool_room"):
+        monkeypatch.setattr(f"kscope_runtime.{name}.time", made)
+    return made

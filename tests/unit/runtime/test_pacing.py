@@ -2,101 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
-from collections.abc import Callable
 from queue import SimpleQueue
 
 import pytest
 from waiting import PATIENCE_S
 
+from kscope.capture import wire
 from kscope.capture.model import Problem
 from kscope_runtime import drain as module
 from kscope_runtime.drain_pass import Passes
-from kscope_runtime.forecast import Forecast
 
 from .conftest import Bench
-from .fake import FakeDriver, Gpu, Lane
-
-
-class Clock:
-    """A stand-in for the module `time`. meanwhile: called during each sleep."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.meanwhile: Callable[[], object] = lambda: None
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.meanwhile()
-
-
-class Room(threading.Event):
-    """Waiting for it advances the fake clock."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def wait(self, timeout: float | None = None) -> bool:
-        assert timeout is not None
-        if not self.is_set():
-            self._clock.sleep(timeout)
-        return self.is_set()
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    for name in ("drain", "drain_pass", "pool_room"):
-        monkeypatch.setattr(f"kscope_runtime.{name}.time", made)
-    return made
-
-
-class Burst:
-    """Lanes that have claimed nearly all of each SM's ring, of which nothing is freed before they leave."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.lanes = [Lane(bench.memory, sm=block % 4, block=block).claim().begin() for block in range(80)]
-
-    def leave(self) -> None:
-        for lane in self.lanes:
-            lane.leave()
-
-
-def armed(clock: Clock, *gpus: Gpu) -> Bench:
-    """A recording GPU with room in its pool."""
-    bench = Bench(*gpus).arm()
-    bench.drain._passes.room = Room(clock)
-    bench.drain._passes.room.set()
-    return bench
-
-
-def drained(bench: Bench) -> int:
-    """A pass of the drain's: bytes that it freed."""
-    before, bench.driver.current = bench.driver.current, 1
-    try:
-        bench.drain._passes._again[:] = 0
-        return bench.drain._passes.once(share=1 << 20)
-    finally:
-        bench.driver.current = before
-
-
-def waited(bench: Bench, clock: Clock, device: int = 0) -> float:
-    """For how many seconds a launch on the device waits."""
-    bench.driver.current = device + 1
-    before = clock.now
-    bench.backend.pace()
-    return clock.now - before
-
-
-def looks(bench: Bench) -> int:
-    """How often the pool was read."""
-    return bench.driver.calls.count("read")
+from .fake import Gpu, Lane
+from .fake_time import Clock
+from .pacing import Burst, armed, drained, waited
 
 
 def test_launches_wait_a_bounded_time_for_their_own_device(by_hand: None, clock: Clock) -> None:
@@ -127,21 +47,75 @@ def test_launches_wait_a_bounded_time_for_their_own_device(by_hand: None, clock:
     assert waited(bench, clock) == 0
 
 
-@pytest.mark.parametrize("times", [3, 100])
+@pytest.mark.parametrize("times", [3, 24])
 def test_a_launch_waits_while_drain_passes_free_memory(by_hand: None, clock: Clock, times: int) -> None:
-    drain = (bench := armed(clock)).drain
-    Burst(bench)
+    bench = armed(clock)
+    lanes = iter(Burst(bench).lanes[:times])
     drained(bench)
-    left = iter(range(times))
 
     def freed() -> None:
-        drain._freed += next(left, None) is not None
+        if (lane := next(lanes, None)) is not None:
+            lane.leave()
+            assert drained(bench) > 0
 
     clock.meanwhile = freed
     took = waited(bench, clock)
-    assert next(left, None) is None
+    assert next(lanes, None) is None
     last = times * module._MAX_LAUNCH_WAIT_S / 8  # when something was freed
     assert module._MAX_LAUNCH_WAIT_S <= took - last < 2 * module._MAX_LAUNCH_WAIT_S
+
+
+class LongPass:
+    """A pass in a thread that takes one batch in each step(), and none in between."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go, self._held, batch = threading.Semaphore(0), threading.Semaphore(0), Passes._batch
+
+        def held(passes: Passes, *args: object) -> int:
+            self._held.release()
+            assert self._go.acquire(timeout=PATIENCE_S)
+            return batch(passes, *args)  # type: ignore[arg-type]  # as it was called
+
+        monkeypatch.setattr(Passes, "_batch", held)
+        self._thread = threading.Thread(target=drained, args=(bench,))
+
+    def __enter__(self) -> LongPass:
+        self._thread.start()
+        assert self._held.acquire(timeout=PATIENCE_S)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._go.release(1000)
+        self._thread.join(PATIENCE_S)
+
+    def step(self) -> None:
+        """Return when the next batch, of which there must be one, is about to be taken."""
+        self._go.release()
+        assert self._held.acquire(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("frees", [True, False])
+def test_memory_that_is_freed_in_the_middle_of_a_long_pass_is_progress(
+    by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch, frees: bool
+) -> None:
+    """Three of its batches must be freed until there is room. Each takes more than half of a launch's patience."""
+    monkeypatch.setattr("kscope_runtime.staging.BATCH", 64 * wire.UNIT)  # a ring
+    bench = armed(clock)
+    burst = Burst(bench)
+    burst.lanes += [Lane(bench.memory, sm=block % 4, block=block).claim().begin() for block in range(80, 104)]
+    drained(bench)
+    if frees:
+        burst.leave()
+    with LongPass(bench, monkeypatch) as long:
+
+        def busy() -> None:
+            clock.now += 0.6 * module._MAX_LAUNCH_WAIT_S
+            long.step()
+
+        clock.meanwhile = busy
+        took = waited(bench, clock)
+    assert took > module._MAX_LAUNCH_WAIT_S
+    assert bench.drain._patient == frees, "a launch that gives up does not wait again"
 
 
 def test_a_launch_continues_as_soon_as_the_pool_has_room(by_hand: None, clock: Clock) -> None:
@@ -166,152 +140,6 @@ def test_launches_do_not_wait_for_a_failed_drain(by_hand: None, clock: Clock) ->
     bench.drain.failed = Problem("drain", "the context is broken")
     assert waited(bench, clock) < module._MAX_LAUNCH_WAIT_S / 4
     assert waited(bench, clock) == 0
-
-
-def test_a_stale_pool_query_is_renewed_without_waiting_for_the_drain(by_hand: None, clock: Clock) -> None:
-    """It may be busy with a batch for longer than a look is good for, while nearly all of the pool is free."""
-    bench = armed(clock)
-    Lane(bench.memory).run()
-    clock.now += 60
-    before = looks(bench)
-    assert [waited(bench, clock) for _ in range(9)] == [0] * 9
-    assert looks(bench) == before + 1, "one look is good for all of them"
-    clock.now += 2 * module._FRESH_S
-    assert waited(bench, clock) == 0
-    assert looks(bench) == before + 2
-
-
-def test_stale_pool_queries_are_not_trusted(by_hand: None, clock: Clock) -> None:
-    bench = armed(clock)
-    assert waited(bench, clock) == 0
-    burst = Burst(bench)
-    clock.now += 60
-    clock.meanwhile = lambda: (burst.leave(), drained(bench), drained(bench))
-    assert 0 < waited(bench, clock) < module._FRESH_S
-    Burst(bench)
-    clock.meanwhile = lambda: None
-    bench.drain.stop()
-    clock.now += 60
-    assert waited(bench, clock) == 0  # no more pool queries
-
-
-def test_a_waiting_launch_limits_its_pool_queries(by_hand: None, clock: Clock) -> None:
-    bench = armed(clock)
-    Burst(bench)
-    clock.now += 60
-    before = looks(bench)
-    took = waited(bench, clock)
-    assert took >= module._MAX_LAUNCH_WAIT_S
-    assert 1 < looks(bench) - before <= took / module._FRESH_S + 1
-
-
-def test_freed_memory_counts_as_room_only_after_the_device_write(
-    by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The host frees memory before the device's counter is written; until then claims there are refused."""
-    bench = armed(clock)
-    burst = Burst(bench)
-    drained(bench)
-    burst.leave()
-    reported: list[bool] = []
-    free = Passes._free
-
-    def look() -> None:
-        clock.now += 2 * module._FRESH_S
-        reported.append(bench.drain._reading.has_room(module._FRESH_S, bench.drain._passes.forecast))
-
-    def watched(self: Passes, *batch: object) -> int:
-        found = free(self, *batch)  # type: ignore[arg-type]  # as it was called
-        look()
-        return found
-
-    monkeypatch.setattr(Passes, "_free", watched)
-    assert drained(bench) > 0
-    look()
-    assert reported == [False, True]
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_refused_pool_query_does_not_fail_the_launch(by_hand: None, clock: Clock, again: bool) -> None:
-    bench = armed(clock)
-    clock.now += 60
-    bench.driver.broken = ("CUDA_ERROR_ILLEGAL_ADDRESS", 700)
-
-    def mended() -> None:
-        if again:
-            bench.driver.broken = None
-            drained(bench)
-
-    clock.meanwhile = mended
-    if again:
-        assert 0 < waited(bench, clock) < module._FRESH_S
-    else:
-        assert module._MAX_LAUNCH_WAIT_S <= waited(bench, clock) < 2 * module._MAX_LAUNCH_WAIT_S
-        assert waited(bench, clock) == 0
-    assert bench.driver.strict == [0]
-
-
-def test_a_launch_does_not_wait_for_a_blocked_pool_query(
-    by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is before it there may wait for this launch."""
-    bench = armed(clock)
-    clock.now += 60
-    stuck = True
-
-    def ready(stream: int) -> bool:
-        clock.now += 1e-4
-        if stuck and bench.driver.streams[stream]:
-            return False
-        bench.driver._finish(stream)
-        return True
-
-    monkeypatch.setattr(bench.driver, "ready", ready)
-    before = looks(bench)
-    assert module._MAX_LAUNCH_WAIT_S <= waited(bench, clock) < 2 * module._MAX_LAUNCH_WAIT_S
-    assert looks(bench) == before + 1, "copies that do not come pile up"
-    stuck = False
-    clock.now += 2 * module._FRESH_S
-    assert waited(bench, clock) < module._FRESH_S / 10
-
-
-def test_pool_queries_work_during_a_graph_capture(by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = armed(clock)
-    clock.now += 60
-    modes: list[int] = []
-    call = FakeDriver._call
-    monkeypatch.setattr(FakeDriver, "_call", lambda self, name: (modes.append(self.strict[-1]), call(self, name))[1])
-    assert waited(bench, clock) == 0
-    assert modes and set(modes) == {1}
-    assert bench.driver.strict == [0]
-
-
-def test_concurrent_launches_query_the_pool_once(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench().arm()
-    monkeypatch.setattr(Forecast, "fits", lambda self, kernel: True)
-    monkeypatch.setattr(module, "_FRESH_S", 3600)
-    monkeypatch.setattr(module, "_MAX_LAUNCH_WAIT_S", 60)
-    bench.drain._passes.seen = -math.inf, True
-    before, together, ready = looks(bench), threading.Barrier(16), bench.driver.ready
-
-    def slow(stream: int) -> bool:
-        time.sleep(0.02)
-        return ready(stream)
-
-    monkeypatch.setattr(bench.driver, "ready", slow)
-
-    def launch() -> None:
-        together.wait(PATIENCE_S)
-        for _ in range(100):
-            bench.backend.pace()
-
-    threads = [threading.Thread(target=launch) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert looks(bench) == before + 1
-    assert bench.drain._patient
 
 
 def test_after_a_pause_a_launch_does_not_wait_for_the_drain(by_hand: None, clock: Clock) -> None:

@@ -241,6 +241,8 @@ def _taken(branch: Instruction, written: _Written, to: int) -> _Written:
     """
     if not branch.conditional or branch.target == branch.at + BYTES:
         return written
+    if branch.second_condition and to != branch.target:
+        return written
     contrary = f"@{branch.guard[2:]}" if branch.guard[1] == "!" else f"@!{branch.guard[1:]}"
     holds, fails = (branch.guard, contrary) if to == branch.target else (contrary, branch.guard)
     always = written.get(holds, written[""])

@@ -56,7 +56,7 @@ def undiverged_addresses(flow: _Flow, by_address: Mapping[int, Instruction], new
         elif one.name == "BSYNC":
             barriers = _without(barriers, one.operands[0])
             apart -= {one.operands[0]}
-        elif one.name in CONTROL_FLOW and one.conditional and one.guard.lstrip("@!") not in same[at]:
+        elif one.name in CONTROL_FLOW and not _conditions(one) <= same[at]:
             apart |= {barriers[-1] if barriers else _LOOSE}
         work += ((to, barriers, apart) for to in flow[at])
     return frozenset(at for at, found in parted.items() if not found & astray)
@@ -64,8 +64,13 @@ def undiverged_addresses(flow: _Flow, by_address: Mapping[int, Instruction], new
 
 def _together(branch: Instruction, same: frozenset[str]) -> bool:
     """True if all lanes take one way."""
-    guard = branch.guard.lstrip("@!")
-    return not branch.conditional or guard in same or guard.startswith("UP")
+    return all(name in same or name.startswith("UP") for name in _conditions(branch))
+
+
+def _conditions(one: Instruction) -> frozenset[str]:
+    """The predicates on which a branch depends."""
+    guard = {one.guard.lstrip("@!")} if one.conditional else set[str]()
+    return frozenset(guard | ({one.second_condition.lstrip("!")} if one.second_condition else set()))
 
 
 def _without(barriers: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -141,7 +141,8 @@ def _states(by_address: Mapping[int, Instruction], known: Latencies) -> dict[int
 
 def successors(one: Instruction) -> tuple[int, ...]:
     """Addresses of the instructions that may run next."""
-    follows = () if one.name in _LEAVES and not one.conditional else (one.at + BYTES,)
+    sure = one.name in _LEAVES and not one.conditional and not one.second_condition
+    follows = () if sure else (one.at + BYTES,)
     jumps = one.name in ("BRA", "WARPSYNC") and one.target is not None
     return (*follows, one.target) if jumps and one.target is not None else follows
 

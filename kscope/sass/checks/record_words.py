@@ -123,7 +123,8 @@ def _off(one: Instruction, off: frozenset[str], to: int) -> frozenset[str]:
         kept |= {name for name in one.writes if name[0] == "P"}
     if not one.conditional and one.code == "MOV" and one.operands[1] == "RZ":
         kept |= one.writes
-    if one.name == "BRA" and one.conditional and one.guard[1] != "!" and to != one.target:
+    passed = one.name == "BRA" and to != one.target and not one.second_condition
+    if passed and one.conditional and one.guard[1] != "!":
         kept |= {one.guard[1:]}
     return kept
 

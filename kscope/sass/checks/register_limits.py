@@ -50,7 +50,8 @@ def _onward(by_address: Mapping[int, Instruction], at: int, state: int) -> Itera
 
 def _granted(by_address: Mapping[int, Instruction], branch: Instruction) -> int | None:
     """Registers of a thread after a branch that repeats a request for them until it is granted."""
-    if branch.name != "BRA" or branch.guard[:2] != "@!" or branch.target is None or branch.target > branch.at:
+    decides = branch.name == "BRA" and branch.guard[:2] == "@!" and not branch.second_condition
+    if not decides or branch.target is None or branch.target > branch.at:
         return None
     inside = [by_address[at] for at in range(branch.target, branch.at, BYTES)]
     requests = [one for one in inside if one.code.startswith(_REQUESTS) and not one.conditional]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,9 @@ BYTES = 16
 BRANCHES = frozenset({"BRA", "BRX", "BRXU", "JMP", "JMX", "JMXU", "CALL", "RET", "EXIT", "KILL", "BREAK", "RTT"})
 """Opcodes after which the next instruction need not follow."""
 ALWAYS = ("@PT", "@UPT")
+_PREDICATE = re.compile(r"!?U?P\d")
+_OF_THE_WARP = frozenset({"BRA.DIV", "BRA.CONV"})
+"""Branches that also depend on which lanes of the warp are together."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,14 @@ class Instruction:
     def conditional(self) -> bool:
         """True if only some threads execute it."""
         return bool(self.guard) and self.guard not in ALWAYS
+
+    @cached_property
+    def second_condition(self) -> str:
+        """What a branch or exit depends on beside its guard, such as "!UP2"; empty for nothing. It is taken where both
+        hold, so the guard may also hold where it is not taken.
+        """
+        first = self.operands[0] if self.name in BRANCHES and self.operands else ""
+        return first if self.code in _OF_THE_WARP or _PREDICATE.fullmatch(first) else ""
 
     def __str__(self) -> str:
         text = " ".join(filter(None, (self.guard, self.code, ", ".join(self.operands))))

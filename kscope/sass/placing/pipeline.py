@@ -204,7 +204,8 @@ class Pipeline:
         if not place and len(ahead) == 1:
             branch = self.code.blocks[ahead[0]][-1]
             passed = branch.target != one.at
-            if branch.name == "BRA" and branch.conditional and self.code.statements.get(branch.at) == statement:
+            decides = branch.name == "BRA" and branch.conditional and not branch.second_condition
+            if decides and self.code.statements.get(branch.at) == statement:
                 return branch.at, _contrary(branch.guard) if passed else branch.guard
         if how == ONE and one.name == "UTMALDG":  # which is issued for the warp once
             return one.at, ""
@@ -296,7 +297,8 @@ class Pipeline:
 def _again(branch: Instruction, wait: Instruction) -> bool:
     """True if an instruction branches to a wait when it fails."""
     over = wait.operands[0]
-    return branch.name == "BRA" and branch.target == wait.at and branch.guard == f"@!{over}"
+    decides = branch.name == "BRA" and not branch.second_condition
+    return decides and branch.target == wait.at and branch.guard == f"@!{over}"
 
 
 def _contrary(guard: str) -> str:

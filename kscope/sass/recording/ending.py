@@ -41,6 +41,8 @@ def read_before(function: Function, at: int, state: State, replaced: Collection[
 
 def jump_to_end(function: Function, leaves: Instruction, state: State) -> Iterator[New]:
     """At an exit: jump to the end of the slab in threads that record."""
+    if leaves.second_condition:
+        raise UnsupportedError(f"{function.name} leaves by two predicates at {leaves.at:#x}")
     if leaves.conditional:
         # the others continue; these leave by a separate exit, because their predicate may be overwritten
         guard = leaves.guard[2:] if leaves.guard.startswith("@!") else f"!{leaves.guard[1:]}"

@@ -311,7 +311,8 @@ def needed_predicates(function: Function) -> dict[int, frozenset[str]]:
 
 def _ways(one: Instruction) -> tuple[int, ...]:
     """The addresses of the instructions that may run next, and where threads of a warp reconverge."""
-    follows = () if one.name in BRANCHES and not one.conditional else (one.at + BYTES,)
+    sure = one.name in BRANCHES and not one.conditional and not one.second_condition
+    follows = () if sure else (one.at + BYTES,)
     return (*follows, *(() if one.target is None else (one.target,)))
 
 

@@ -8,7 +8,7 @@ from kscope.errors import FormatError
 from kscope.machine_code import elf
 from kscope.sass.cubin import attributes, branches, reading
 from kscope.sass.cubin.control_codes import Control, control, controlled
-from kscope.sass.cubin.instructions import words
+from kscope.sass.cubin.instructions import BYTES, words
 
 from .kernels import BRANCHING, EACH, HEAD, assembled, functions, needs_tools
 
@@ -87,3 +87,17 @@ def test_predicates_are_read_and_written_at_once_by_a_mask(text: str) -> None:
     (kernel,) = reading.parse(printed.replace(f"IMAD{move};", f"{text} ;", 1))
     one = next(one for one in kernel.instructions if one.name == text[:3])
     assert {name for name in (one.reads if text[0] == "P" else one.writes) if name[0] == "P"} == {"P1", "P4"}
+
+
+@pytest.mark.parametrize(("bits", "second"), [(2, "P2"), (9, "!P1"), (7, "")])
+def test_the_second_predicate_of_branches_and_exits(bits: int, second: str) -> None:
+    """ptxas writes few of them; 7 is PT, which nvdisasm does not print."""
+    data = assembled(BRANCHING)
+    (kernel,) = functions(data)
+    patched = [one for one in kernel.instructions if one.name in ("BRA", "EXIT") and one.conditional]
+    for one in patched:
+        word = one.word & ~(0xF << 87) | bits << 87
+        data = data.replace(one.word.to_bytes(16, "little"), word.to_bytes(16, "little"))
+    found = [functions(data)[0].instructions[one.at // BYTES] for one in patched]
+    assert {one.second_condition for one in found} == {second}
+    assert all(not second or second.lstrip("!") in one.reads for one in found)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kscope.sass.checks import clobbers, record_words
+from kscope.sass.checks import clobbers, hazards, record_words, register_limits
+from kscope.sass.cubin.control_codes import Control
 from kscope.sass.cubin.insertion import Word
 from kscope.sass.cubin.instructions import BYTES
 
@@ -43,6 +44,43 @@ def test_a_conditional_instruction_writes_for_its_own_lanes_only() -> None:
     assert "R202 is read" in said("NOP", *other, "EXIT", own=(0,))
 
 
+SECOND = "ISETP.NE.U32.AND P4, PT, R201, RZ, PT"
+"""Another predicate than P5 of CLAIM."""
+
+
+@pytest.mark.parametrize(("branch", "right"), [("@!P5 BRA `(over)", True), ("@!P5 BRA P4, `(over)", False)])
+def test_a_branch_with_two_predicates_is_passed_also_where_its_guard_holds(branch: str, right: bool) -> None:
+    lines = ("NOP", "MOV R201, RZ", *CLAIM, SECOND, branch, "MOV R203, R202", "EXIT")
+    assert ("R202 is read" not in said(*lines, own=(0,), over=8)) == right
+
+
+@pytest.mark.parametrize(("branch", "right"), [("@P5 BRA `(over)", True), ("@P5 BRA P4, `(over)", False)])
+def test_a_store_may_run_after_a_branch_with_two_predicates_of_which_one_is_its_own(branch: str, right: bool) -> None:
+    lines: tuple[Line, ...] = (
+        *("MOV R200, RZ", "MOV R201, RZ", "MOV R202, RZ", "MOV R203, RZ", "ISETP.NE.U32.AND P5, PT, R4, RZ, PT"),
+        *(branch, "@P5 STG.E.128 desc[UR60][R206.64+0x20], R200", "EXIT"),
+    )
+    words = {n * BYTES: Word(("mine", "")) for n in (0, 1, 2, 6)} | {3 * BYTES: Word(("other", ""))}
+    assert bool(record_words.check(listed(*lines, over=7), words)) != right
+
+
+@pytest.mark.parametrize("branch", ["BRA P4, `(over)", "BRA.U !UP2, `(over)", "BRA.DIV UR4, `(over)"])
+def test_code_after_a_branch_whose_only_condition_is_an_operand_is_reached(branch: str) -> None:
+    soon = Control(stall=1)
+    function = listed(("MOV R200, RZ", soon), (branch, soon), ("MOV R201, R200", soon), "EXIT", over=3)
+    assert ["R200 is read after 2 cycles" in one.what for one in hazards.check(function)] == [True]
+
+
+def test_registers_are_granted_where_the_repeated_request_has_no_second_way_out() -> None:
+    def limit(branch: str) -> int:
+        request = ("USETMAXREG.DEALLOC.CTAPOOL 0x18", "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8")
+        function = listed(*request, "PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0", branch, "EXIT", again=1)
+        return register_limits.limits(function)[4 * BYTES]
+
+    assert limit("@!P0 BRA `(again)") == 0xE8
+    assert limit("@!P0 BRA P1, `(again)") == 0x18
+
+
 def test_a_predicate_is_back_only_if_its_bit_alone_was_saved() -> None:
     def around(mask: str, restore: str) -> str:
         saved = f"P2R R200, PR, RZ, {mask}"
@@ -72,7 +110,9 @@ def test_lanes_that_an_inserted_branch_parts_keep_off_what_belongs_to_the_warp()
     by_lane = ("S2R R200, SR_LANEID", "ISETP.NE.U32.AND P5, PT, R200, RZ, PT", "@P5 BRA `(over)")
     of_all = ("MOV R200, RZ", "ISETP.NE.U32.AND P5, PT, R200, RZ, PT", "@P5 BRA `(over)")
     vote = (*by_lane[:2], "VOTE.ANY P4, P5", "@P4 BRA `(over)")
+    also_by_lane = (*of_all[:2], *by_lane[:1], "ISETP.NE.U32.AND P4, PT, R200, RZ, PT", "@P5 BRA P4, `(over)")
     assert "UR4 belongs to the whole warp" in uniform(*by_lane)
+    assert "UR4 belongs to the whole warp" in uniform(*also_by_lane)
     assert uniform(*of_all) == uniform(*vote) == ""
 
 

@@ -5,7 +5,7 @@ region.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -179,6 +179,8 @@ def sites(function: Function, regions: Mapping[int, str], layouts: Iterable[RowL
             continue
         quad = int(register[1])
         number = _constant(code, index, f"R{quad + 1}")
+        if next(_writers(code, index, f"R{quad + 1}"), None) is None:
+            number = _id_behind(code, index, quad + 1, {*rows, *short})
         parts = rows.get(number, ()) if number is not None else ()
         stores |= {one.at} if parts or number in short else set()
         for region, *words in parts:
@@ -264,6 +266,16 @@ def _constant(code: tuple[Instruction, ...], index: int, register: str, depth: i
             return _constant(code, at, last.removesuffix(".reuse"), depth - 1)
         return None
     return None
+
+
+def _id_behind(code: tuple[Instruction, ...], index: int, register: int, ids: Collection[int]) -> int | None:
+    """The only id that instructions behind `index` write to a register: the claim of a kernel recorded in its machine
+    code writes ids, and may be behind the kernel's code.
+    """
+    moves = (one for one in code[index:] if one.code in _MOVES and one.operands[0] == f"R{register}")
+    numbers = {int(one.operands[-1], 16) & 0xFFFFFFFF for one in moves if _NUMBER.fullmatch(one.operands[-1])}
+    found = numbers & set(ids)
+    return found.pop() if len(found) == 1 else None
 
 
 def _halves(operands: tuple[str, ...]) -> int | None:

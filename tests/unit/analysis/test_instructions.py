@@ -88,6 +88,27 @@ def test_predicated_records_are_traced_to_their_clock_reads() -> None:
     assert (site.begin, site.end, site.between) == (0x10, 0x40, 2)
 
 
+def test_an_id_that_a_claim_behind_the_kernel_writes_is_found_if_it_is_the_only_one() -> None:
+    number, other = (layout.record_id(name, Kind.SPAN) for name in ("probe", "other"))
+    code = (
+        "BRA 0x70",
+        "CS2R.32 R4, SR_CLOCKLO",
+        "FFMA R0, R0, R1, R0",
+        "CS2R.32 R6, SR_CLOCKLO",
+        "@P6 STG.E.128 desc[UR12][R8.64], R4",
+        "EXIT",
+        "EXIT",
+        f"IMAD.MOV.U32 R5, RZ, RZ, {number:#x}",
+        "BRA 0x10",
+    )
+    [function] = disassembly.functions(kernel(*code))
+    ids = IDS | {other: "other"}
+    [site] = disassembly.sites(function, ids).sites
+    assert (site.region, site.begin, site.end) == ("probe", 0x10, 0x30)
+    [function] = disassembly.functions(kernel(*code[:8], f"IMAD.MOV.U32 R5, RZ, RZ, {other:#x}", "BRA 0x10"))
+    assert disassembly.sites(function, ids).sites == ()
+
+
 @pytest.mark.parametrize("selected", ["SEL R4, R7, R8, P1", "SEL R4, R4, R4, P1", "SEL R4, RZ, 0x1, P1", "SEL R4"])
 def test_an_ambiguous_clock_read_leaves_the_site_unresolved(selected: str) -> None:
     clocks = [f"CS2R.32 R{number}, SR_CLOCKLO" for number in (4, 7, 8)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -29,6 +30,8 @@ import on_triton  # noqa: E402  # the examples' folder has its kernels
 from gpu_time import graph, microseconds  # noqa: E402
 
 import kscope  # noqa: E402
+from kscope.capture.pools.pool_folder import of_process  # noqa: E402
+from kscope.capture.pools.pool_reading import open_pool  # noqa: E402
 
 KERNELS = ("matmul", "persistent", "attention", "layernorm", "softmax")
 WAYS = ("pool", "shm", "keeper")
@@ -38,6 +41,8 @@ memory take after a pause counts more than all others.
 """
 ASLEEP = 400_000
 """Cycles that the GPU sleeps before a replay, about 0.2 ms, while the host launches it: the time is that of kernels."""
+
+_KEEPER_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,18 @@ def session(way: str, every: int, pool: int, records: str) -> Iterator[Any]:
     options |= {"survive": way} if way != "pool" else {}
     options |= {"records": int(records)} if records != "auto" else {}
     with kscope.profile(pool=pool, **options) as prof:
+        if way == "keeper":
+            _wait_for_keeper()
         yield prof
+
+
+def _wait_for_keeper() -> None:
+    """Wait until the keeper has created its context, for which it needs the GPU. Raises TimeoutError."""
+    until = time.monotonic() + _KEEPER_S
+    while not all(open_pool(path).state["keeper"] for path in of_process(os.getpid())):
+        if time.monotonic() > until:
+            raise TimeoutError("the keeper of survive='keeper' did not start: see its message above")
+        time.sleep(0.01)
 
 
 def captured(name: str, work: Any, way: str, pool: int, records: str, count: int) -> list[torch.cuda.CUDAGraph]:

@@ -33,7 +33,7 @@ INTERRUPTED = 130
 
 def add_output(parser: argparse.ArgumentParser, what: str) -> None:
     """Add -o, -q and --strict to a command that records `what`."""
-    about = f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here); also behind SCRIPT"
+    about = f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here); also after SCRIPT"
     parser.add_argument(*_OUTPUT, metavar="FILE", help=about)
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if {what} were lost or doubtful")

@@ -107,8 +107,8 @@ def costs(name: str, every: int, records: str, ways: Sequence[str], pool: int, s
     """The kernel in every way.
 
     A time is that of a CUDA graph of many launches, divided by the number of launches; between replays the pool is
-    emptied, so no warp is lost (lost ones are printed). Each session has a separate graph, because where its code
-    was loaded may change its time. A cost is the median over sessions of a session's median compared
+    emptied, so no warp is lost (lost ones are printed). Each session has a graph of a kernel loaded anew, because a
+    kernel's time may depend on where its code is. A cost is the median over sessions of a session's median compared
     with the mean of its two neighbors' medians without recording.
     """
     work = on_triton.workloads((name,))[name]

@@ -14,9 +14,10 @@ _OTHERS = re.compile(
     GUARD + r"(?:mbarrier\.(?:try|test)_wait|(?:bar|barrier)\b(?:\.cta|\.cluster)?\.?(?:sync|red|wait)\b"
     r"|griddepcontrol\.wait|nanosleep|trap|brkpt)"
 )
-_BLOCK = re.compile(GUARD + r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;")
-"""The barrier of the whole block."""
-_OWN = re.compile(GUARD + r"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait)" + f"|{_BLOCK.pattern}")
+_BLOCK = r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?\s+0\s*;"
+_OF_ALL_WARPS = re.compile(r"\s*" + _BLOCK)
+"""The barrier of the whole block, without a predicate."""
+_OWN = re.compile(GUARD + rf"(?:cp\.async\.(?:bulk\.)?wait|wgmma\.wait_group|tcgen05\.wait|{_BLOCK})")
 """Waits that end unless another warp hangs."""
 _POLLS = re.compile(GUARD + r"(?:ld\.(?:volatile|acquire|relaxed|mmio)|atom\.)")
 """Accesses that, in a loop, wait for another thread."""
@@ -54,15 +55,15 @@ def _may_last(code: Code[bool], enter: int, *, every: bool) -> bool:
 
 
 def first_waits(function: Function, graph: Sequence[Block]) -> frozenset[int]:
-    """Indices of the waits that a warp's first stored enter precedes, if they come before the kernel's first branch.
+    """Indices of the waits before which a warp's first enter is stored, where no branch comes first.
 
-    The barrier of the whole block is not one: all of the block's warps come to it, unless one stays at a wait before.
-    Triton places one between the loads of two stages, where the warp would wait for its slab.
+    The barrier of the whole block without a predicate is left out: before the first branch, every warp comes to it
+    unless one stays at an earlier wait. Triton places one between the loads of two stages, where warps would wait for
+    their slabs.
     """
     text, statements = function.text, function.statements
-    return frozenset(
-        i for i in waits(function, graph) if not _BLOCK.match(text, statements[i].start, statements[i].end)
-    )
+    found = waits(function, graph)
+    return frozenset(i for i in found if not _OF_ALL_WARPS.match(text, statements[i].start, statements[i].end))
 
 
 def waits(function: Function, graph: Sequence[Block]) -> dict[int, bool]:

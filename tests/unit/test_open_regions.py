@@ -205,7 +205,8 @@ def test_the_emitted_text_assembles(arch: str, strategy: str) -> None:
 
 LOAD, WORD = "ld.global.u32 %r2, [%rd1];", "add.u32 ks_seq, ks_seq, 256"
 JUMP = "@%p1 bra SKIP; SKIP:"
-STAYS = ("bar.sync 1, 64;", "cp.async.wait_group 0;", TRY_WAIT, POLL, "@%p1 trap;", "call helper;", JUMP)
+BARRIERS = ("bar.sync 1, 64;", "@%p1 bar.sync 0;")
+STAYS = (*BARRIERS, "cp.async.wait_group 0;", TRY_WAIT, POLL, "@%p1 trap;", "call helper;", JUMP)
 
 
 @pytest.mark.parametrize("stays", STAYS)
